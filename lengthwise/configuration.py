@@ -1,0 +1,120 @@
+"""Tables (TOML, JSON) <-> frozen dataclasses: strict about names and types, clear about what is wrong.
+
+A component's settings are a frozen dataclass beside the component; this file knows none of them.
+"""
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lengthwise.errors import UserError, nearest
+
+T = TypeVar("T")
+
+
+def read(cls: type[T], table: Mapping[str, Any], where: str) -> T:
+    """An instance of the dataclass `cls` from `table`; `where` names the table in error messages."""
+    if not isinstance(table, Mapping):
+        raise UserError(f"{where} must be a table of settings, not {_show(table)}")
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls))}
+    for key in table:
+        if key not in fields:
+            hint = nearest(key, fields) if fields else "it has no settings"
+            raise UserError(f"unknown setting {_join(where, key)!r}; {hint}")
+    values = {key: _value(hints[key], value, _join(where, key)) for key, value in table.items()}
+    for name, field in fields.items():
+        missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if missing and name not in values:
+            raise UserError(f"missing setting {_join(where, name)!r}")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}" if where else str(error)) from error
+
+
+def table(instance: Any) -> dict[str, Any]:
+    """The plain table of a dataclass instance: the inverse of `read`, ready for JSON."""
+    return json.loads(json.dumps(dataclasses.asdict(instance)))
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A TOML file as a table."""
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"no such file: {path}") from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from None
+
+
+def override(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """`settings` with assignments such as `training.steps=2000` applied; values are read as TOML, else as text."""
+    result = json.loads(json.dumps(settings))
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise UserError(f"--set {assignment!r} must look like name=value, for example training.steps=2000")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        target = result
+        for key in keys[:-1]:
+            target = target.setdefault(key, {})
+            if not isinstance(target, dict):
+                raise UserError(f"--set {assignment!r}: {key!r} is not a table of settings")
+        target[keys[-1]] = value
+    return result
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin is typing.Literal:
+        allowed = typing.get_args(kind)
+        if value not in allowed or type(value) is bool:
+            hint = nearest(value, allowed) if isinstance(value, str) else f"known: {', '.join(map(str, allowed))}"
+            raise UserError(f"{where} cannot be {_show(value)}; {hint}")
+        return value
+    if origin in (types.UnionType, typing.Union):
+        options = [option for option in typing.get_args(kind) if option is not type(None)]
+        if value is None:
+            return None
+        return _value(options[0], value, where)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{where} must be a list, not {_show(value)}")
+        arguments = typing.get_args(kind)
+        if arguments[-1] is not Ellipsis:
+            if len(value) != len(arguments):
+                raise UserError(f"{where} must have {len(arguments)} entries, not {_show(value)}")
+            return tuple(_value(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
+        return tuple(_value(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value))
+    if dataclasses.is_dataclass(kind):
+        return read(typing.cast(type, kind), value, where)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind is Any or type(value) is kind:
+        return value
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    raise UserError(f"{where} must be {names.get(kind, kind)}, not {_show(value)}")
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key
+
+
+def _show(value: Any) -> str:
+    names = {str: "the text", bool: "the truth value", list: "the list", dict: "the table"}
+    text = json.dumps(value, default=str)
+    return f"{names.get(type(value), 'the number')} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -1,0 +1,1 @@
+"""How position enters a decoder: one file per encoding, named after it."""

@@ -1,0 +1,29 @@
+"""ALiBi (Press et al. 2022): a penalty that grows linearly with distance, at a fixed slope for each head."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lengthwise.encodings.encoding import Encoding, distances
+
+
+def slopes(heads: int, device: torch.device | None = None) -> Tensor:
+    """The authors' slopes: a geometric series for a power of two, else interleaved from the next larger series."""
+    power = 1 << (heads.bit_length() - 1)
+    series = (torch.arange(power, device=device) + 1) / power
+    finer = (2 * torch.arange(heads - power, device=device) + 1) / (2 * power)
+    return torch.exp2(-8 * torch.cat([series, finer]))
+
+
+class Alibi(Encoding):
+    """A penalty on the logits that grows linearly with distance, at a fixed slope for each head."""
+
+    name = "alibi"
+
+    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
+        slope = slopes(self.geometry.heads, q_BHTK.device)
+        return -slope[:, None, None] * distances(query_BT, key_BS)[:, None].float()
+
+    def resolved(self) -> dict[str, Any]:
+        return {"slopes": slopes(self.geometry.heads).tolist()}

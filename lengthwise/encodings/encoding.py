@@ -1,0 +1,95 @@
+"""The seam that everything hangs on: the places where position may enter a decoder.
+
+Shape letters: B batch (1 where all rows are alike), H heads, T queries, S keys, K head width, D model width.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What an encoding may know of the model that it is part of."""
+
+    width: int
+    heads: int
+    head_width: int
+    layers: int
+    context: int
+    """The longest sequence that the model will meet, in tokens."""
+    trained_context: int
+    """The longest sequence that it is trained on."""
+    logit_scale: float
+    """What attention logits are multiplied by before any bias: 1/sqrt(head width), or 1 in the T5 style."""
+
+    @classmethod
+    def of(cls, width: int, heads: int, layers: int = 2, context: int = 512, **rest: Any) -> "Geometry":
+        """A geometry with the usual values for what is not said."""
+        head_width = width // heads
+        defaults = {"trained_context": context, "logit_scale": 1 / math.sqrt(head_width)}
+        return cls(width, heads, head_width, layers, context, **{**defaults, **rest})
+
+
+class Encoding(nn.Module):
+    """An encoding overrides the hooks through which it acts. This class overrides none: it is NoPE.
+
+    Positions are explicit integers everywhere, so cache, packing and padding need no special case. Compute phases and
+    distances in fp32 from them: bf16 loses integers from 257 up.
+    """
+
+    name: ClassVar[str]
+    shift_invariant: ClassVar[bool] = True
+    """Whether adding a constant to all positions changes nothing; checked by the contract tests."""
+    per_layer: ClassVar[bool] = False
+    """Whether each layer has an instance, and so weights, of its own; by default all layers share one."""
+
+    @dataclass(frozen=True)
+    class Config:
+        """Settings of the encoding; the defaults are the published ones."""
+
+    def __init__(self, config: Any, geometry: Geometry) -> None:
+        super().__init__()
+        self.config = config
+        self.geometry = geometry
+
+    def embed(self, x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
+        """Changes the token embeddings, once, before the first layer."""
+        return x_BTD
+
+    def rotate(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
+        """Changes queries and keys."""
+        return x_BHTK
+
+    def scale(self, positions_BT: Tensor) -> float | Tensor:
+        """Multiplies the attention logits: one number, or a tensor that broadcasts to (B, H, T, 1)."""
+        return self.geometry.logit_scale
+
+    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor | None:
+        """Is added to the scaled logits: (B, H, T, S) in fp32, or None for nothing, which keeps the fused kernel."""
+        return None
+
+    def normalize(self, logits_BHTS: Tensor) -> Tensor:
+        """Logits, -inf where a key may not be seen, to attention weights."""
+        return torch.softmax(logits_BHTS, dim=-1)
+
+    @property
+    def last_position(self) -> int | None:
+        """The largest position that the encoding knows, or None where there is no end."""
+        return None
+
+    def initial(self, name: str) -> float:
+        """Standard deviation of the initial values of the weight `name`."""
+        return self.geometry.width**-0.5
+
+    def resolved(self) -> dict[str, Any]:
+        """The facts that follow from settings and geometry; printed and recorded with every result."""
+        return {}
+
+
+def distances(query_BT: Tensor, key_BS: Tensor) -> Tensor:
+    """How far each key lies before each query: (B, T, S) integers, 0 for the query itself and for later keys."""
+    return (query_BT[:, :, None] - key_BS[:, None, :]).clamp(min=0)

@@ -1,0 +1,67 @@
+"""Rotary positions (Su et al. 2021): pairs of query and key entries are turned by an angle that grows with position."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lengthwise.encodings.encoding import Encoding, Geometry
+
+
+class Rotary(Encoding):
+    """Turns pairs of query and key entries by an angle that grows with the position."""
+
+    name = "rotary"
+
+    @dataclass(frozen=True)
+    class Config:
+        fraction: float = 0.25
+        """Share of each head that is turned; the rest carries no position. Published: a quarter."""
+        base: float = 10000.0
+        pairs: Literal["interleaved", "halves"] = "interleaved"
+        """Entry 2i with 2i+1 (published, GPT-J), or entry i with i + half (Llama, GPT-NeoX)."""
+        exponent: Literal["rotated", "head"] = "rotated"
+        """Frequencies spread over the turned width, or over the whole head width."""
+
+        def __post_init__(self) -> None:
+            if not 0 < self.fraction <= 1:
+                raise ValueError(f"fraction must be above 0 and at most 1, not {self.fraction}")
+            if self.base <= 1:
+                raise ValueError(f"base must be above 1, not {self.base}")
+
+    config: Config
+
+    def __init__(self, config: Config, geometry: Geometry) -> None:
+        super().__init__(config, geometry)
+        self.rotated = int(geometry.head_width * config.fraction)
+        if self.rotated < 2 or self.rotated % 2:
+            raise ValueError(
+                f"rotary turns pairs: fraction {config.fraction} of head width {geometry.head_width} is "
+                f"{geometry.head_width * config.fraction:g}, which is no even number of entries"
+            )
+
+    def frequencies(self, device: torch.device | None = None) -> Tensor:
+        """Radians per token of each pair, fastest first."""
+        spread = self.rotated if self.config.exponent == "rotated" else self.geometry.head_width
+        return self.config.base ** (-torch.arange(0, self.rotated, 2, device=device, dtype=torch.float32) / spread)
+
+    def rotate(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
+        phases = positions_BT[:, None, :, None].float() * self.frequencies(x_BHTK.device)
+        cosine, sine = phases.cos(), phases.sin()
+        turned, rest = x_BHTK[..., : self.rotated].float(), x_BHTK[..., self.rotated :]
+        if self.config.pairs == "interleaved":
+            a, b = turned[..., 0::2], turned[..., 1::2]
+            pairs = torch.stack([a * cosine - b * sine, a * sine + b * cosine], dim=-1).flatten(-2)
+        else:
+            a, b = turned.chunk(2, dim=-1)
+            pairs = torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
+        return torch.cat([pairs.to(x_BHTK.dtype), rest], dim=-1)
+
+    def resolved(self) -> dict[str, Any]:
+        return {
+            "rotated_entries": self.rotated,
+            "head_width": self.geometry.head_width,
+            "slowest_wavelength": 2 * math.pi / float(self.frequencies()[-1]),
+        }

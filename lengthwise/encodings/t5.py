@@ -1,0 +1,59 @@
+"""T5's relative bias (Raffel et al. 2020): a learned number for each head and each log-spaced bucket of distance."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lengthwise.encodings.encoding import Encoding, Geometry, distances
+
+
+def bucket_of_distance(buckets: int, max_distance: int) -> list[int]:
+    """The bucket of every distance 0..max_distance: the first half exact, the second half log-spaced."""
+    exact = buckets // 2
+
+    def bucket(distance: int) -> int:
+        if distance < exact:
+            return distance
+        octave = math.log(distance / exact) / math.log(max_distance / exact)
+        return min(exact + int(octave * (buckets - exact)), buckets - 1)
+
+    return [bucket(distance) for distance in range(max_distance + 1)]
+
+
+class T5(Encoding):
+    """A learned bias for each head and each of 32 log-spaced buckets of distance, shared by all layers."""
+
+    name = "t5"
+
+    @dataclass(frozen=True)
+    class Config:
+        buckets: int = 32
+        max_distance: int = 128
+        shared: bool = True
+        """One table for all layers, as published; or one for each layer."""
+
+        def __post_init__(self) -> None:
+            if self.buckets < 2:
+                raise ValueError(f"buckets must be 2 or more, not {self.buckets}")
+            if self.max_distance <= self.buckets // 2:
+                raise ValueError(f"max_distance must be above buckets / 2, not {self.max_distance}")
+
+    config: Config
+    bucket_of_distance: Tensor
+
+    def __init__(self, config: Config, geometry: Geometry) -> None:
+        super().__init__(config, geometry)
+        self.per_layer = not config.shared  # type: ignore[misc]
+        self.table = nn.Parameter(torch.zeros(config.buckets, geometry.heads))
+        buckets = torch.tensor(bucket_of_distance(config.buckets, config.max_distance))
+        self.register_buffer("bucket_of_distance", buckets, persistent=False)
+
+    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
+        bucket_BTS = self.bucket_of_distance[distances(query_BT, key_BS).clamp(max=self.config.max_distance)]
+        return self.table[bucket_BTS].permute(0, 3, 1, 2).float()
+
+    def resolved(self) -> dict[str, Any]:
+        return {"buckets": self.config.buckets, "max_distance": self.config.max_distance, "shared": self.config.shared}

@@ -1,0 +1,1 @@
+"""How models are trained: data by step, fleets of equal shape, the optimizer, checkpoints."""

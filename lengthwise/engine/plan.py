@@ -1,0 +1,90 @@
+"""Which runs are trained together: a fleet holds runs whose models have equal shape and equal recipe."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from lengthwise.errors import UserError
+from lengthwise.evaluation.test_set import test_set
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.decoder import Decoder
+from lengthwise.results.directory import StudyDirectory
+from lengthwise.results.files import read_json
+from lengthwise.study import Run
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """Runs to be trained together, in this order."""
+
+    runs: tuple[Run, ...]
+
+    @cached_property
+    def id(self) -> str:
+        text = " ".join(run.fingerprint for run in self.runs)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        tasks = sorted({run.task["name"] for run in self.runs})
+        tasks_text = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
+        seeds = len({run.seed for run in self.runs})
+        return f"{self.runs[0].encoding.label} on {tasks_text}, {seeds} seed{'s' * (seeds > 1)}"
+
+    def build(self) -> Decoder:
+        """The architecture of the fleet; its weights come later, one set for each run."""
+        lengths = [sequence_lengths(run) for run in self.runs]
+        longest = Lengths(max(each.trained for each in lengths), max(each.met for each in lengths))
+        first = self.runs[0]
+        return build(first.model, first.make_task().vocabulary.rows, first.encoding.layers, longest)
+
+
+def plan(runs: Sequence[Run], directory: StudyDirectory, largest: int) -> list[FleetPlan]:
+    """Unfinished fleets as they were begun, then the runs that nobody has begun, at most `largest` together.
+
+    A begun fleet keeps its members: the rounding of a model's numbers depends on how many are trained beside it.
+    """
+    by_fingerprint = {run.fingerprint: run for run in runs}
+    fleets, taken = [], set()
+    for file in sorted(directory.fleets.glob("*/fleet.json")):
+        members = read_json(file)["runs"]
+        if all(fingerprint in by_fingerprint for fingerprint in members):
+            fleets.append(FleetPlan(tuple(by_fingerprint[fingerprint] for fingerprint in members)))
+            taken.update(members)
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.fingerprint not in taken and not run_directory(directory, run).is_finished:
+            groups.setdefault(shape_key(run), []).append(run)
+    for group in groups.values():
+        fleets += [FleetPlan(tuple(group[i : i + largest])) for i in range(0, len(group), largest)]
+    return fleets
+
+
+def run_directory(directory: StudyDirectory, run: Run):  # noqa: ANN201
+    return directory.run(run.task["name"], run.encoding.label, run.seed, run.fingerprint)
+
+
+def sequence_lengths(run: Run) -> Lengths:
+    """The longest sequences of a run, in tokens."""
+    task = run.make_task()
+    sequences = test_set(task, run.data)
+    trained = sequences.size[sequences.lengths <= run.data.spans(task)[0].last]
+    return Lengths(trained=int(trained.max()), met=int(sequences.size.max()))
+
+
+def shape_key(run: Run) -> str:
+    """Equal for runs that can be one fleet. Building the model also finds settings that cannot go together."""
+    task = run.make_task()
+    with torch.device("meta"):
+        try:
+            model = build(run.model, task.vocabulary.rows, run.encoding.layers, sequence_lengths(run))
+        except ValueError as error:
+            raise UserError(f"{run.name}: {error}") from error
+    shapes = [(name, list(parameter.shape)) for name, parameter in model.named_parameters()]
+    table = run.table()
+    shared = {key: table[key] for key in ("encoding", "model", "training")}
+    return json.dumps([shapes, shared], sort_keys=True)

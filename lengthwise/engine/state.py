@@ -1,0 +1,110 @@
+"""Everything that training needs to go on: saved at once or not at all, checked when it is read."""
+
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lengthwise.errors import RunError
+from lengthwise.results.files import replace
+
+
+@dataclass
+class TrainingState:
+    """Of a fleet of N models with W weights each."""
+
+    step: int
+    """Updates done."""
+    weights_NW: Tensor
+    first_NW: Tensor
+    second_NW: Tensor
+    best_NW: Tensor
+    """The weights with the best validation so far, the earliest on ties."""
+    best_score_N: Tensor
+    best_step_N: Tensor
+    diverged_N: Tensor
+    """The step at which a gradient was first not finite; -1 for never."""
+    seconds: float = 0.0
+    """Spent on training so far, over all resumed parts."""
+
+    @classmethod
+    def begin(cls, weights_NW: Tensor) -> "TrainingState":
+        count = len(weights_NW)
+        return cls(
+            step=0,
+            weights_NW=weights_NW,
+            first_NW=torch.zeros_like(weights_NW),
+            second_NW=torch.zeros_like(weights_NW),
+            best_NW=weights_NW.clone(),
+            best_score_N=torch.full((count,), -1.0, dtype=torch.float64),
+            best_step_N=torch.zeros(count, dtype=torch.int64),
+            diverged_N=torch.full((count,), -1, dtype=torch.int64),
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def save(self, path: Path) -> None:
+        """Keeps the previous state beside it, in case this one is damaged later."""
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
+        metadata = {"step": self.step, "seconds": self.seconds, "checksum": checksum(tensors)}
+        if path.exists():
+            replace(previous(path), lambda partial: path.rename(partial))
+        save_tensors(path, tensors, metadata)
+
+    def restore(self, path: Path) -> str | None:
+        """Reads the newest undamaged state into this one; returns a warning where that is not the newest."""
+        warning = None
+        for candidate in (path, previous(path)):
+            if not candidate.exists():
+                continue
+            try:
+                tensors, metadata = load_tensors(candidate)
+            except RunError as error:
+                warning = str(error)
+                continue
+            for name, value in self.tensors().items():
+                value.copy_(tensors[name].to(value.device))
+            self.step, self.seconds = metadata["step"], metadata["seconds"]
+            return warning and f"{warning}; going on from step {self.step} of the state before it"
+        if warning is None:
+            return None
+        raise RunError(f"{warning}, and so is the state before it; delete {path.parent} to train again from the start")
+
+
+def previous(path: Path) -> Path:
+    return path.with_name(f"previous-{path.name}")
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict) -> None:
+    """A safetensors file with a checksum; never half of one."""
+    described = {"lengthwise": json.dumps({**metadata, "checksum": checksum(tensors)})}
+    replace(path, lambda partial: save_file(tensors, partial, metadata=described))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
+    """Tensors and metadata; refuses a file that is cut off or changed."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = json.loads((file.metadata() or {})["lengthwise"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise RunError(f"no checkpoint at {path}") from None
+    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+        raise RunError(f"{path} is damaged ({error})") from error
+    if metadata.get("checksum") != checksum(tensors):
+        raise RunError(f"{path} is damaged (its checksum does not match)")
+    return tensors, metadata
+
+
+def checksum(tensors: dict[str, Tensor]) -> int:
+    value = 0
+    for name in sorted(tensors):
+        value = zlib.crc32(name.encode(), value)
+        value = zlib.crc32(memoryview(tensors[name].contiguous().view(-1).view(torch.uint8).numpy()), value)
+    return value

@@ -1,0 +1,245 @@
+"""Training a fleet from its plan to finished run folders; killed at any moment, it goes on where it was.
+
+Shape letters: N models, W weights of one model.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.fleet import DeviceBatch, Fleet
+from lengthwise.engine.optimizer import AdamW
+from lengthwise.engine.plan import FleetPlan, run_directory
+from lengthwise.engine.state import TrainingState, previous, save_tensors
+from lengthwise.evaluation.exact import Outcomes, judge
+from lengthwise.evaluation.test_set import test_set, validation_set
+from lengthwise.results.directory import RunDirectory, StudyDirectory, make_folder
+from lengthwise.results.files import append_rows, read_rows, write_json, write_rows
+from lengthwise.results.provenance import provenance
+from lengthwise.seeding import derive
+from lengthwise.sequences import Sequences
+
+LARGEST_LOGITS = 2**25
+"""Elements of the largest logits tensor that evaluation makes at once (128 MiB)."""
+
+
+@dataclass
+class Progress:
+    """What a trainer tells whoever watches; the default watches nothing."""
+
+    step: Callable[[int, int], None] = lambda step, steps: None
+    note: Callable[[str], None] = lambda text: None
+
+
+class Trainer:
+    """Trains the runs of one fleet."""
+
+    def __init__(
+        self,
+        plan: FleetPlan,
+        directory: StudyDirectory,
+        device: torch.device,
+        progress: Progress | None = None,
+        save_every: float = 30.0,
+    ) -> None:
+        """`save_every`: seconds between saved states; changes nothing in the results."""
+        self.plan, self.runs, self.device = plan, plan.runs, device
+        self.recipe = plan.runs[0].training
+        self.progress = progress or Progress()
+        self.save_every = save_every
+        self.folder = directory.fleets / plan.id
+        self.directories: list[RunDirectory] = [run_directory(directory, run) for run in plan.runs]
+        self.tasks = [run.make_task() for run in plan.runs]
+        self.fleet = Fleet(plan.build(), len(plan.runs), device, self.recipe.precision)
+        self.optimizer_state: AdamW
+
+    @property
+    def state_file(self) -> Path:
+        return self.folder / "state.safetensors"
+
+    def run(self) -> None:
+        """Begins or goes on, trains, evaluates, writes; does nothing for runs that are finished."""
+        state = self._begin()
+        self._train(state)
+        self._finish(state)
+        for file in (*self.folder.glob("*"), *self.folder.glob(".*.partial")):
+            file.unlink()
+        self.folder.rmdir()
+
+    def _begin(self) -> TrainingState:
+        for run, directory in zip(self.runs, self.directories, strict=True):
+            directory.begin(self._description(run))
+        make_folder(self.folder)
+        write_json(self.folder / "fleet.json", {"runs": [run.fingerprint for run in self.runs]})
+        self.fleet.initialize([run.seed for run in self.runs])
+        state = TrainingState.begin(self.fleet.matrix_NW)
+        warning = state.restore(self.state_file)
+        if warning:
+            self.progress.note(warning)
+        for directory in self.directories:
+            if directory.training.exists() and not directory.is_finished:
+                # What was logged after the saved state will be logged again.
+                write_rows(directory.training, [r for r in read_rows(directory.training) if r["step"] <= state.step])
+        return state
+
+    def _description(self, run: Any) -> dict[str, Any]:
+        parameters = {name: shape.numel() for name, shape in self.fleet.shapes.items()}
+        model = self.fleet.model
+        train, test = run.data.spans(run.make_task())
+        return {
+            "fingerprint": run.fingerprint,
+            "name": run.name,
+            "task": run.task["name"],
+            "encoding": run.encoding.label,
+            "seed": run.seed,
+            "settings": run.table(),
+            "train_lengths": [train.first, train.last],
+            "test_lengths": [test.first, test.last],
+            "encoding_of_each_layer": model.encoding_names(),
+            "encoding_resolved": {e.name: e.resolved() for e in model.encodings},  # type: ignore[union-attr]
+            "attention_scale": run.model.logit_scale,
+            "parameters": sum(parameters.values()),
+            "parameters_of_encoding": sum(n for name, n in parameters.items() if name.startswith("encodings.")),
+            **provenance(device_name(self.device)),
+        }
+
+    def _train(self, state: TrainingState) -> None:
+        recipe, fleet = self.recipe, self.fleet
+        optimizer = AdamW(recipe, fleet.decays(), state.first_NW, state.second_NW)
+        data = [TrainingData(task, run.data, run.seed) for task, run in zip(self.tasks, self.runs, strict=True)]
+        validation = [validation_set(task, run.data) for task, run in zip(self.tasks, self.runs, strict=True)]
+        pad = self.tasks[0].vocabulary.pad
+        drops = self.runs[0].model.dropout > 0
+        log_every = max(1, recipe.steps // 200)
+        started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
+        while state.step < recipe.steps:
+            step = state.step
+            batch = collate([each.slice(step * recipe.batch, recipe.batch) for each in data], pad)
+            seeds_N = self._dropout_seeds(step) if drops else None
+            losses_N, gradients_NW = fleet.gradients(DeviceBatch.of(batch, self.device), seeds_N)
+            rate = recipe.learning_rate_at(step)
+            rates_N = torch.full((len(self.runs),), rate, device=self.device)
+            norms_N = optimizer.update(fleet.matrix_NW, gradients_NW, rates_N, step)
+            state.step = step + 1
+            last = state.step == recipe.steps
+            if state.step % log_every == 0 or last:
+                self._watch(state, norms_N)
+                self._log(state.step, {"loss": losses_N.tolist(), "gradient_norm": norms_N.tolist()}, rate)
+            if state.step % recipe.validate_every == 0 or last:
+                self._validate(state, validation)
+            state.seconds = seconds_before + time.monotonic() - started
+            if last or time.monotonic() - saved >= self.save_every:
+                state.save(self.state_file)
+                saved = time.monotonic()
+            self.progress.step(state.step, recipe.steps)
+
+    def _dropout_seeds(self, step: int) -> Tensor:
+        seeds = [derive(run.seed, "dropout", step) for run in self.runs]
+        return torch.tensor(seeds, dtype=torch.int64, device=self.device)
+
+    def _watch(self, state: TrainingState, norms_N: Tensor) -> None:
+        """A model that diverges is named, and keeps the weights it had; the others do not notice."""
+        for i in np.flatnonzero(~norms_N.isfinite().cpu().numpy()):
+            if state.diverged_N[i] < 0:
+                state.diverged_N[i] = state.step
+                self.progress.note(f"{self.runs[i].name} diverged at step {state.step}: its gradient is not finite")
+
+    def _log(self, step: int, values: dict[str, list[float]], rate: float) -> None:
+        for i, directory in enumerate(self.directories):
+            row = {"step": step, "learning_rate": rate, **{name: column[i] for name, column in values.items()}}
+            append_rows(directory.training, [row])
+
+    def _validate(self, state: TrainingState, validation: list[Sequences]) -> None:
+        outcomes = self.evaluate(self.fleet.matrix_NW, validation)
+        for i, (directory, outcome) in enumerate(zip(self.directories, outcomes, strict=True)):
+            score = float(outcome.correct_E.mean())
+            tokens = float(outcome.right_tokens_E.sum() / outcome.tokens_E.sum())
+            row = {"step": state.step, "validation_exact_match": score, "validation_token_accuracy": tokens}
+            append_rows(directory.training, [row])
+            if score > float(state.best_score_N[i]):
+                state.best_score_N[i], state.best_step_N[i] = score, state.step
+                state.best_NW[i] = self.fleet.matrix_NW[i]
+
+    def evaluate(self, matrix_NW: Tensor, sequences: list[Sequences]) -> list[Outcomes]:
+        """Each model on its own sequences, all of the same number."""
+        vocabulary_rows = self.fleet.model.embedding.num_embeddings
+        longest = max(int((each.size - each.prompt).max()) for each in sequences)
+        together = max(1, LARGEST_LOGITS // (len(self.runs) * vocabulary_rows * longest))
+        predicted: list[list[np.ndarray]] = [[] for _ in sequences]
+        for first in range(0, len(sequences[0]), together):
+            rows = [each.select(slice(first, first + together)) for each in sequences]
+            batch = collate(rows, self.tasks[0].vocabulary.pad)
+            tokens_NP = self.fleet.predictions(matrix_NW, DeviceBatch.of(batch, self.device)).cpu().numpy()
+            for i, real in enumerate(batch.weights_NP > 0):
+                predicted[i].append(tokens_NP[i][real])
+        return [
+            judge(np.concatenate(tokens), each, task.vocabulary.end)
+            for tokens, each, task in zip(predicted, sequences, self.tasks, strict=True)
+        ]
+
+    def _finish(self, state: TrainingState) -> None:
+        tests = [test_set(task, run.data) for task, run in zip(self.tasks, self.runs, strict=True)]
+        checkpoints = {"last": self.fleet.matrix_NW, "best": state.best_NW}
+        outcomes = {name: self.evaluate(matrix, tests) for name, matrix in checkpoints.items()}
+        for i, (run, directory) in enumerate(zip(self.runs, self.directories, strict=True)):
+            if directory.is_finished:
+                continue
+            steps = {"last": state.step, "best": int(state.best_step_N[i])}
+            for name, matrix in checkpoints.items():
+                file = directory.last if name == "last" else directory.best
+                save_tensors(file, self.fleet.row(matrix, i), {"run": run.table(), "step": steps[name]})
+            train_last = run.data.spans(self.tasks[i])[0].last
+            rows = [
+                {
+                    "run": run.fingerprint,
+                    "task": run.task["name"],
+                    "encoding": run.encoding.label,
+                    "seed": run.seed,
+                    "checkpoint": name,
+                    "step": steps[name],
+                    "seen": counts["length"] <= train_last,
+                    **counts,
+                    "chance": self.tasks[i].chance(counts["length"]),
+                }
+                for name in checkpoints
+                for counts in outcomes[name][i].by_length()
+            ]
+            write_rows(directory.rows, rows)
+            write_json(
+                directory.finished,
+                {
+                    "steps": state.step,
+                    "best_step": steps["best"],
+                    "best_validation": float(state.best_score_N[i]),
+                    "diverged_at": int(state.diverged_N[i]) if state.diverged_N[i] >= 0 else None,
+                    "trained_together": len(self.runs),
+                    "seconds_together": round(state.seconds, 3),
+                },
+            )
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes a GPU where there is one."""
+    from lengthwise.errors import UserError
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise UserError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:1")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device {name!r} is not available: this PyTorch sees no GPU; use --device cpu")
+    return torch.device(name)
+
+
+__all__ = ["Progress", "Trainer", "choose_device", "previous"]

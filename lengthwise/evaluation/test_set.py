@@ -1,0 +1,26 @@
+"""The examples that runs are judged on: the same for every encoding and every seed."""
+
+from lengthwise import splits
+from lengthwise.engine.recipe import DataConfig
+from lengthwise.scratchpad import Scratchpad
+from lengthwise.sequences import Sequences, render
+from lengthwise.splits import Split
+from lengthwise.tasks.task import Task
+
+SEED = 0
+
+
+def validation_set(task: Task, config: DataConfig) -> Sequences:
+    """In distribution: lengths of training, prompts that training never shows."""
+    lengths = list(config.spans(task)[0])
+    drawn = splits.draw(task, Split.VALIDATION, lengths, config.validation, SEED)
+    return render(task, drawn, Scratchpad(config.scratchpad), config.anchor)
+
+
+def test_set(task: Task, config: DataConfig) -> Sequences:
+    """Every length of training and every unseen one, in order of length."""
+    train, test = config.spans(task)
+    lengths = [*train, *test]
+    drawn = splits.draw(task, Split.TEST, lengths, config.test_per_length * len(lengths), SEED)
+    sequences = render(task, drawn, Scratchpad(config.scratchpad), config.anchor)
+    return sequences.select(sequences.lengths.argsort(kind="stable"))

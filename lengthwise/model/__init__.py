@@ -1,0 +1,1 @@
+"""The decoder: an ordinary module, written for one model."""

@@ -1,0 +1,99 @@
+"""Building a decoder from settings, and its initial weights from a seed."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from lengthwise import configuration, registry
+from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Decoder
+from lengthwise.seeding import derive
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The longest sequences, in tokens, that a model is trained on and that it will meet."""
+
+    trained: int
+    met: int
+
+
+def build(
+    config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[str, Any]], lengths: Lengths
+) -> Decoder:
+    """A decoder without initial weights. `layers`: encoding tables (`name` and settings), cycled over the layers.
+
+    Layers with the same table share one encoding, unless the encoding wants an instance for each layer.
+    """
+    geometry = Geometry(
+        width=config.width,
+        heads=config.heads,
+        head_width=config.head_width,
+        layers=config.layers,
+        context=lengths.met,
+        trained_context=lengths.trained,
+        logit_scale=config.logit_scale,
+    )
+    shared: dict[str, Encoding] = {}
+    chosen = []
+    for layer in range(config.layers):
+        table = layers[layer % len(layers)]
+        key = repr(sorted(table.items()))
+        if key not in shared or shared[key].per_layer:
+            shared[key] = make_encoding(table, geometry)
+        chosen.append(shared[key])
+    return Decoder(config, vocabulary_rows, chosen)
+
+
+def make_encoding(table: Mapping[str, Any], geometry: Geometry) -> Encoding:
+    """One encoding from its name and settings."""
+    settings = dict(table)
+    name = settings.pop("name")
+    cls = registry.encodings.get(name)
+    return cls(configuration.read(cls.Config, settings, f"encoding {name}"), geometry)
+
+
+def initialize(model: Decoder, seed: int) -> None:
+    """Fills the weights. Each has a stream of its own, so that models that differ in their encoding share the rest."""
+    for name, parameter, deviation in initial_deviations(model):
+        with torch.no_grad():
+            if deviation is None:
+                parameter.fill_(1.0)
+                continue
+            generator = torch.Generator().manual_seed(derive(seed, "initial", name))
+            values = torch.randn(parameter.shape, generator=generator) * deviation
+            parameter.copy_(values.to(parameter.device))
+
+
+def initial_deviations(model: Decoder) -> Iterator[tuple[str, nn.Parameter, float | None]]:
+    """Name, weight and initial standard deviation; None for weights that start at one."""
+    config = model.config
+    t5 = {
+        "query": (config.width * config.head_width) ** -0.5,
+        "key": config.width**-0.5,
+        "value": config.width**-0.5,
+        "attention.output": config.width**-0.5,
+        "inner": config.width**-0.5,
+        "feed_forward.output": config.inner_width**-0.5,
+        "embedding": 1.0,
+    }
+    # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
+    residual = 0.02 / math.sqrt(2 * config.layers)
+    llama = {"attention.output": residual, "feed_forward.output": residual}
+    for name, parameter in model.named_parameters():
+        path = name.split(".")
+        if path[0] == "encodings":
+            encoding = model.encodings[int(path[1])]
+            assert isinstance(encoding, Encoding)
+            yield name, parameter, encoding.initial(".".join(path[2:]))
+        elif parameter.ndim == 1:
+            yield name, parameter, None
+        elif config.style == "t5":
+            yield name, parameter, t5[path[-2] if path[-2] != "output" else ".".join(path[-3:-1])]
+        else:
+            yield name, parameter, llama.get(".".join(path[-3:-1]), 0.02)

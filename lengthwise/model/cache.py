@@ -1,0 +1,52 @@
+"""Keys, values and their places from earlier calls, so that decoding reads each token once."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Cache:
+    """Room for `capacity` tokens. B batch, G key-value heads, C capacity, K head width."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    positions_BC: Tensor
+    segments_BC: Tensor
+    used: int = 0
+
+    @classmethod
+    def empty(cls, layers: int, shape_BGCK: tuple[int, int, int, int], like: Tensor) -> "Cache":
+        batch, _, capacity, _ = shape_BGCK
+        return cls(
+            keys=[like.new_zeros(shape_BGCK) for _ in range(layers)],
+            values=[like.new_zeros(shape_BGCK) for _ in range(layers)],
+            positions_BC=torch.zeros(batch, capacity, dtype=torch.int64, device=like.device),
+            segments_BC=torch.zeros(batch, capacity, dtype=torch.int64, device=like.device),
+        )
+
+    def append_segments(self, segments_BT: Tensor) -> Tensor:
+        """Notes the segments of new tokens; returns the segments of all keys so far."""
+        end = self.used + segments_BT.shape[1]
+        if end > self.segments_BC.shape[1]:
+            raise ValueError(f"the cache has room for {self.segments_BC.shape[1]} tokens, not for {end}")
+        self.segments_BC[:, self.used : end] = segments_BT
+        return self.segments_BC[:, :end]
+
+    def append_positions(self, positions_BT: Tensor) -> Tensor:
+        """Notes the positions of new tokens; returns the positions of all keys so far."""
+        end = self.used + positions_BT.shape[1]
+        self.positions_BC[:, self.used : end] = positions_BT
+        return self.positions_BC[:, :end]
+
+    def extend(self, layer: int, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Appends one layer's new keys and values; returns all of that layer's."""
+        end = self.used + k_BGTK.shape[2]
+        self.keys[layer][:, :, self.used : end] = k_BGTK
+        self.values[layer][:, :, self.used : end] = v_BGTK
+        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def advance(self, tokens: int) -> None:
+        """Called once all layers have extended."""
+        self.used += tokens

@@ -1,0 +1,122 @@
+"""Finding things by name: a thing called `a` or `a.b` lives in the file `a.py` of its folder.
+
+Every class of that file with a `name` is found; nothing has to be registered. Folders named in the environment
+variable LENGTHWISE_PATH are searched too: `DIR/encodings/mine.py` adds the encoding `mine` without touching this package.
+"""
+
+import ast
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lengthwise.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a folder says about one of its things, read from the source without importing it."""
+
+    name: str
+    class_name: str
+    file: Path
+    summary: str
+    settings: dict[str, str]
+    """Field of the class's Config -> its default, as written."""
+
+
+class Registry:
+    """The named classes in one folder, for example all encodings."""
+
+    def __init__(self, kind: str, folder: str) -> None:
+        self.kind = kind
+        self.folder = folder
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for directory in self._directories():
+            for file in sorted(directory.glob("*.py")):
+                for entry in _read_entries(file):
+                    stem = entry.name.split(".")[0]
+                    if stem != file.stem:
+                        raise UserError(f"{file}: {self.kind} {entry.name!r} belongs in a file named {stem}.py")
+                    if entry.name in found:
+                        raise UserError(
+                            f"{file}: the {self.kind} {entry.name!r} exists already in {found[entry.name].file}"
+                        )
+                    found[entry.name] = entry
+        return found
+
+    def names(self) -> list[str]:
+        return list(self.entries)
+
+    def entry(self, name: str) -> Entry:
+        if name not in self.entries:
+            raise UserError(f"unknown {self.kind} {name!r}; {nearest(name, self.entries)}")
+        return self.entries[name]
+
+    def get(self, name: str) -> Any:
+        """The class called `name`; imports its file."""
+        entry = self.entry(name)
+        return getattr(self._load(entry.file), entry.class_name)
+
+    def _directories(self) -> Iterator[Path]:
+        yield Path(__file__).parent / self.folder
+        for root in os.environ.get("LENGTHWISE_PATH", "").split(os.pathsep):
+            if not root:
+                continue
+            if not Path(root).is_dir():
+                raise UserError(f"LENGTHWISE_PATH names {root!r}, which is not a folder")
+            yield Path(root) / self.folder
+
+    def _load(self, file: Path) -> ModuleType:
+        if file.parent == Path(__file__).parent / self.folder:
+            return importlib.import_module(f"lengthwise.{self.folder}.{file.stem}")
+        name = f"lengthwise_path_{self.folder}_{file.stem}"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, file)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            try:
+                spec.loader.exec_module(module)
+            except Exception as error:
+                del sys.modules[name]
+                raise UserError(f"{file} could not be imported: {type(error).__name__}: {error}") from error
+        return sys.modules[name]
+
+
+def _read_entries(file: Path) -> Iterator[Entry]:
+    """Reads the source instead of importing it, so that `lengthwise list` does not wait for torch."""
+    try:
+        module = ast.parse(file.read_text(), filename=str(file))
+    except SyntaxError as error:
+        raise UserError(f"{file}:{error.lineno}: {error.msg}") from error
+    for node in module.body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        name, settings = None, {}
+        for statement in node.body:
+            match statement:
+                case ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(value))):
+                    name = value
+                case ast.ClassDef(name="Config"):
+                    settings = {
+                        field.target.id: ast.unparse(field.value) if field.value else "required"
+                        for field in statement.body
+                        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                    }
+        if name is not None:
+            text = ast.get_docstring(node) or ast.get_docstring(module) or ""
+            yield Entry(name, node.name, file, text.split("\n\n")[0].replace("\n", " "), settings)
+
+
+tasks = Registry("task", "tasks")
+encodings = Registry("encoding", "encodings")

@@ -1,0 +1,120 @@
+"""The folder of a study and the folders of its runs: what is in them, and who may write.
+
+    runs/quickstart/
+      study.json                      the settings that all its runs share
+      lock                            held by the process that is working here
+      fleets/ID/                      unfinished work: fleet.json, state.safetensors
+      copy.repeat/none/seed-1-FINGERPRINT/
+        run.json                      before step 0: settings, commit, versions, hardware
+        training.jsonl                loss and validation by step
+        last.safetensors, best.safetensors
+        rows.jsonl                    results by length
+        finished.json                 written last: the run is complete
+"""
+
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lengthwise.errors import UserError
+from lengthwise.results.files import read_json, storage_error, write_json
+
+
+class RunDirectory:
+    """One run's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.description = path / "run.json"
+        self.training = path / "training.jsonl"
+        self.rows = path / "rows.jsonl"
+        self.last = path / "last.safetensors"
+        self.best = path / "best.safetensors"
+        self.finished = path / "finished.json"
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finished.exists()
+
+    def begin(self, description: Mapping[str, Any]) -> None:
+        """Makes the folder and describes the run, before its first step."""
+        make_folder(self.path)
+        if not self.description.exists():
+            write_json(self.description, description)
+
+
+class StudyDirectory:
+    """A study's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fleets = path / "fleets"
+
+    def run(self, task: str, label: str, seed: int, fingerprint: str) -> RunDirectory:
+        return RunDirectory(self.path / task / plain(label) / f"seed-{seed}-{fingerprint}")
+
+    def runs(self) -> list[RunDirectory]:
+        return [RunDirectory(file.parent) for file in sorted(self.path.glob("*/*/seed-*/run.json"))]
+
+    def agree(self, shared: Mapping[str, Any]) -> None:
+        """Refuses to mix runs of different settings in one folder: tables compare like with like."""
+        make_folder(self.path)
+        file = self.path / "study.json"
+        if not file.exists():
+            write_json(file, shared)
+            return
+        earlier = read_json(file)
+        changes = [
+            f"{section}.{key} was {old!r}, is {new!r}"
+            for section in ("model", "data", "training")
+            for key, old, new in differences(earlier.get(section, {}), shared.get(section, {}))
+        ]
+        if changes:
+            raise UserError(
+                f"{self.path} holds runs with other settings ({'; '.join(changes[:3])}); "
+                "choose another folder with --out, or delete this one"
+            )
+        write_json(file, {**earlier, **shared})
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Only one process works in a folder; the system frees the lock when that process ends, however it ends."""
+        make_folder(self.path)
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise storage_error(error, self.path / "lock") from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+                raise UserError(f"{self.path} is in use by {holder}; wait for it, or choose --out") from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {path}: {error.strerror}") from error
+
+
+def plain(label: str) -> str:
+    """A label as a folder's name."""
+    return re.sub(r"[^A-Za-z0-9._=,()+-]", "_", label)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            yield key, old.get(key), new.get(key)

@@ -1,0 +1,79 @@
+"""Writing files so that a reader sees the old content or the new, never half of it."""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lengthwise.errors import RunError
+
+
+def replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Calls `write` with a temporary path beside `path`, then puts the finished file in place."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except Exception as error:
+        partial.unlink(missing_ok=True)
+        raise storage_error(error, path) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    replace(path, lambda partial: partial.write_text(text))
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Appends whole lines; a line cut off by a crash is dropped by `read_rows`."""
+    try:
+        with path.open("a") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file; a last line without its end is one that was being written, and is not read."""
+    rows = []
+    for number, line in enumerate(path.read_text().splitlines(keepends=True), start=1):
+        if not line.endswith("\n"):
+            break
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            raise RunError(f"{path}:{number} is not a row of JSON; restore or delete the file and run again") from None
+    return rows
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError:
+        raise RunError(f"{path} is damaged; delete its folder and run again") from None
+
+
+def storage_error(error: Exception, path: Path) -> Exception:
+    """A clear error for what a disk can do to us; other errors as they are."""
+    message = str(error).lower()
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # safetensors wraps the operating system's error in its own and keeps only the text.
+    if full or "no space left" in message or "os error 28" in message:
+        return RunError(
+            f"the disk is full: {path} could not be written. Nothing already written is lost; "
+            "free some space and run the same command again to continue"
+        )
+    if isinstance(error, OSError):
+        return RunError(f"cannot write {path}: {error.strerror or error}")
+    return error

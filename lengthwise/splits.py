@@ -1,0 +1,76 @@
+"""Train, validation and test examples that never meet.
+
+Which split an example may be in is a function of its prompt, not of luck: three disjoint ranges of the prompt's
+fingerprint. So the splits stay disjoint across seeds, batch sizes and endless training.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+
+from lengthwise.errors import UserError
+from lengthwise.examples import Examples, concatenate
+from lengthwise.seeding import stream
+from lengthwise.tasks.task import Task
+
+
+class Split(StrEnum):
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+_RANGES = {Split.TRAIN: (0, 870), Split.VALIDATION: (870, 935), Split.TEST: (935, 1000)}
+"""Thousandths of all prompts: 100,000 of the 115,000 published examples are for training."""
+
+SMALLEST_SPACE = 500
+"""With fewer different examples than this at a length, the splits share them: some slice would be nearly empty."""
+
+
+def draw(task: Task, split: Split, lengths: Sequence[int], count: int, seed: int, *names: str | int) -> Examples:
+    """`count` examples spread equally over `lengths`, shuffled; `names` tell repeated draws apart."""
+    batches = []
+    for i, length in enumerate(lengths):
+        share = count // len(lengths) + (i < count % len(lengths))
+        if share:
+            generator = stream(seed, "data", task.name, split.value, length, *names)
+            batches.append(_draw_length(task, split, length, share, generator))
+    order = stream(seed, "shuffle", task.name, split.value, *names).permutation(count)
+    return concatenate(batches).select(order)
+
+
+def in_split(examples: Examples, split: Split) -> np.ndarray:
+    """Which examples may be in `split`."""
+    first, last = _RANGES[split]
+    thousandth = examples.fingerprints() % np.uint64(1000)
+    return (thousandth >= first) & (thousandth < last)
+
+
+def is_shared(task: Task, length: int) -> bool:
+    """Whether the space is too small to keep the splits apart at this length."""
+    listed = task.all_examples(length)
+    return listed is not None and len(listed) < SMALLEST_SPACE
+
+
+def _draw_length(task: Task, split: Split, length: int, count: int, generator: np.random.Generator) -> Examples:
+    listed = task.all_examples(length)
+    if listed is not None:
+        pool = np.arange(len(listed)) if len(listed) < SMALLEST_SPACE else np.flatnonzero(in_split(listed, split))
+        rounds = -(-count // len(pool))  # each once; again only when all have been used
+        chosen = np.concatenate([generator.permutation(pool) for _ in range(rounds)])[:count]
+        return listed.select(chosen)
+    first, last = _RANGES[split]
+    kept: list[Examples] = []
+    missing = count
+    for _ in range(40):
+        drawn = task.examples(length, int(missing * 1000 / (last - first) * 1.05) + 16, generator)
+        suitable = np.flatnonzero(in_split(drawn, split))[:missing]
+        kept.append(drawn.select(suitable))
+        missing -= len(suitable)
+        if missing == 0:
+            return concatenate(kept)
+    raise UserError(
+        f"{task.name} has too few different examples of length {length} to keep {split.value} apart from the others; "
+        "begin with a greater length or use more symbols"
+    )

@@ -1,0 +1,178 @@
+"""A study says what to compare: tasks x encodings x seeds, one model, one recipe. It expands into runs."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lengthwise import configuration, registry
+from lengthwise.engine.recipe import DataConfig, TrainingConfig
+from lengthwise.errors import UserError, nearest
+from lengthwise.model.config import ModelConfig, with_size
+from lengthwise.tasks.task import Task
+
+SHIPPED = Path(__file__).parent / "studies"
+
+NUMERICS = 1
+"""Part of every fingerprint: raised when a change to this code changes the numbers of a run."""
+
+
+@dataclass(frozen=True)
+class EncodingChoice:
+    """An encoding, or a schedule of several that is cycled over the layers, and what tables call it."""
+
+    label: str
+    layers: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model on one task: everything that can change its numbers, and nothing else."""
+
+    task: dict[str, Any]
+    encoding: EncodingChoice
+    seed: int
+    model: ModelConfig
+    data: DataConfig
+    training: TrainingConfig
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "encoding": list(self.encoding.layers),
+            "seed": self.seed,
+            "model": configuration.table(self.model),
+            "data": configuration.table(self.data),
+            "training": configuration.table(self.training),
+            "numerics": NUMERICS,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        text = json.dumps(self.table(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """For people: unique within a study."""
+        return f"{self.task['name']}/{self.encoding.label}/seed-{self.seed}"
+
+    def make_task(self) -> Task:
+        return make_task(self.task)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The settings of a study file; `tasks` and `encodings` are names, or tables of a name and settings."""
+
+    name: str
+    summary: str
+    tasks: tuple[Any, ...]
+    encodings: tuple[Any, ...]
+    seeds: tuple[int, ...]
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def __post_init__(self) -> None:
+        for what in ("tasks", "encodings", "seeds"):
+            chosen = getattr(self, what)
+            if not chosen:
+                raise ValueError(f"{what} must name at least one")
+            if len({json.dumps(c) for c in chosen}) < len(chosen):
+                raise ValueError(f"{what} names something twice: {list(chosen)}")
+        if any(seed < 0 for seed in self.seeds):
+            raise ValueError(f"seeds must be 0 or more, not {list(self.seeds)}")
+        if not self.name or "/" in self.name or self.name.startswith("."):
+            raise ValueError(f"name must be a plain word, not {self.name!r}")
+        for task in map(make_task, self.tasks):
+            self.data.spans(task)
+        for choice in self.encodings:
+            for layer in read_encoding(choice).layers:
+                registry.encodings.entry(layer["name"])
+
+    def runs(self) -> list[Run]:
+        """Every combination, with all settings resolved. Imports the encodings, and so torch."""
+        return [
+            Run(task_table(task), _resolve(read_encoding(encoding)), seed, self.model, self.data, self.training)
+            for encoding in self.encodings
+            for task in self.tasks
+            for seed in self.seeds
+        ]
+
+
+def shipped_studies() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
+
+
+def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
+    """A shipped study by its name, or any study by its file; `assignments` as in `--set training.steps=2000`."""
+    shipped = shipped_studies()
+    if name in shipped:
+        path = shipped[name]
+    elif Path(name).suffix == ".toml":
+        path = Path(name)
+    else:
+        raise UserError(f"unknown study {name!r}; {nearest(name, shipped)} (a file must end in .toml)")
+    table = {"name": path.stem, **configuration.load(path)}
+    return study_from(configuration.override(table, assignments))
+
+
+def study_from(table: Mapping[str, Any]) -> Study:
+    """A study from a plain table, as a study file holds it."""
+    table = dict(table)
+    if isinstance(table.get("model", {}), Mapping):
+        table["model"] = with_size(dict(table.get("model", {})))
+    return configuration.read(Study, table, "")
+
+
+def make_task(choice: str | Mapping[str, Any]) -> Task:
+    settings = _named(choice, "task")
+    cls = registry.tasks.get(settings.pop("name"))
+    return cls(configuration.read(cls.Config, settings, f"task {cls.name}"))
+
+
+def task_table(choice: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Name and all settings of a task, defaults included."""
+    task = make_task(choice)
+    return {"name": task.name, **configuration.table(task.config)}
+
+
+def read_encoding(choice: str | Mapping[str, Any] | Sequence[Any]) -> EncodingChoice:
+    """`"rotary"`, `{name = "rotary", fraction = 0.5}`, or a list of those: a schedule over the layers.
+
+    `label` in a table gives the name that results carry.
+    """
+    if isinstance(choice, list | tuple):
+        if not choice:
+            raise UserError("an encoding schedule must name at least one encoding")
+        parts = [read_encoding(part) for part in choice]
+        return EncodingChoice(",".join(part.label for part in parts), tuple(part.layers[0] for part in parts))
+    settings = _named(choice, "encoding")
+    label = settings.pop("label", None)
+    if label is None:
+        extra = ",".join(f"{key}={value}" for key, value in settings.items() if key != "name")
+        label = settings["name"] + (f"({extra})" if extra else "")
+    if not isinstance(label, str) or not label or "/" in label or label.startswith("."):
+        raise UserError(f"an encoding's label must be a plain word, not {label!r}")
+    return EncodingChoice(label, (settings,))
+
+
+def _resolve(choice: EncodingChoice) -> EncodingChoice:
+    layers = []
+    for settings in choice.layers:
+        cls = registry.encodings.get(settings["name"])
+        given = {key: value for key, value in settings.items() if key != "name"}
+        config = configuration.read(cls.Config, given, f"encoding {cls.name}")
+        layers.append({"name": cls.name, **configuration.table(config)})
+    return EncodingChoice(choice.label, tuple(layers))
+
+
+def _named(choice: str | Mapping[str, Any], kind: str) -> dict[str, Any]:
+    if isinstance(choice, str):
+        return {"name": choice}
+    if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
+        return dict(choice)
+    raise UserError(f"a {kind} must be a name or a table with a name, not {choice!r}")

@@ -1,0 +1,1 @@
+"""What is asked of a model: one file per task family, NumPy only."""

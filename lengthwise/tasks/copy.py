@@ -1,0 +1,177 @@
+"""Copy tasks: the prompt shows symbols, the target shows them again; five variants.
+
+`copy.repeat` and `copy.replace` ask only for counting, `copy.words` also for content.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lengthwise.examples import Column, Part
+from lengthwise.tasks.task import Span, Task
+from lengthwise.tasks.words import MOST, words
+
+SEPARATOR = "[SEP]"
+NEXT = "[NEXT]"
+
+
+class Copy(Task):
+    """What all copy and reverse tasks share: `FIRST_WORD t1 .. tn [SEP]`, then symbols."""
+
+    first_word = "Copy:"
+    train_lengths = Span(2, 20)
+    test_lengths = Span(21, 40)
+    length_means = "number of source symbols"
+
+    @dataclass(frozen=True)
+    class Config:
+        symbols: int = 100
+
+        def __post_init__(self) -> None:
+            if not 2 <= self.symbols <= MOST:
+                raise ValueError(f"symbols must be 2 to {MOST}, not {self.symbols}")
+
+    config: Config
+
+    def symbols(self) -> Iterable[str]:
+        return [self.first_word, SEPARATOR, NEXT, *words(self.config.symbols)]
+
+    @property
+    def first_symbol(self) -> int:
+        """Id of the first content symbol; the others follow."""
+        return self.vocabulary.id(words(1)[0])
+
+    def columns(self, source: np.ndarray, *target: np.ndarray) -> list[Column]:
+        return [
+            (Part.ANCHOR, self.fixed(self.first_word)),
+            (Part.PROMPT, source),
+            (Part.PROMPT, self.fixed(SEPARATOR)),
+            *((Part.ANSWER, piece) for piece in target),
+        ]
+
+    def random_words(self, length: int, count: int, generator: np.random.Generator) -> np.ndarray:
+        return self.first_symbol + generator.integers(self.config.symbols, size=(count, length), dtype=np.int32)
+
+    def chance(self, length: int) -> float:
+        return float(self.config.symbols) ** -length
+
+
+class Repeat(Copy):
+    """One symbol n times; the target is the same n symbols.
+
+    Examples:
+        Copy: baba baba baba [SEP] -> baba baba baba
+    Length: number of source symbols.
+
+    The published set has each of about 6,052 symbols once per length.
+    """
+
+    name = "copy.repeat"
+    published_split = "rsc"
+    times = 1
+
+    @dataclass(frozen=True)
+    class Config(Copy.Config):
+        symbols: int = 6052
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        return self.repeated(length, generator.integers(self.config.symbols, size=count))
+
+    def every(self, length: int) -> list[Column]:
+        return self.repeated(length, np.arange(self.config.symbols))
+
+    def repeated(self, length: int, choice: np.ndarray) -> list[Column]:
+        symbol = (self.first_symbol + choice)[:, None]
+        return self.columns(np.repeat(symbol, length, axis=1), np.repeat(symbol, self.times * length, axis=1))
+
+    def chance(self, length: int) -> float:
+        return 1 / self.config.symbols
+
+
+class RepeatTwice(Repeat):
+    """One symbol n times; the target is 2n of it.
+
+    Examples:
+        Copy: baba baba baba [SEP] -> baba baba baba baba baba baba
+    Length: number of source symbols.
+    """
+
+    name = "copy.repeat_twice"
+    published_split = "rsc2x"
+    times = 2
+
+
+class Replace(Copy):
+    """One symbol n times; the target is another one, named in the prompt, n times.
+
+    Examples:
+        Replace baba with kogi in baba baba baba [SEP] -> kogi kogi kogi
+    Length: number of source symbols.
+    """
+
+    name = "copy.replace"
+    published_split = "rdc"
+
+    @dataclass(frozen=True)
+    class Config(Copy.Config):
+        symbols: int = 78
+
+    def symbols(self) -> Iterable[str]:
+        return ["Replace", "with", "in", SEPARATOR, *words(self.config.symbols)]
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        return self.replaced(length, generator.integers(self.config.symbols * (self.config.symbols - 1), size=count))
+
+    def every(self, length: int) -> list[Column]:
+        return self.replaced(length, np.arange(self.config.symbols * (self.config.symbols - 1)))
+
+    def replaced(self, length: int, pair: np.ndarray) -> list[Column]:
+        old, other = np.divmod(pair, self.config.symbols - 1)
+        new = other + (other >= old)  # every symbol but the old one
+        old, new = (self.first_symbol + old)[:, None], (self.first_symbol + new)[:, None]
+        return [
+            (Part.ANCHOR, self.fixed("Replace")),
+            (Part.PROMPT, old),
+            (Part.PROMPT, self.fixed("with")),
+            (Part.PROMPT, new),
+            (Part.PROMPT, self.fixed("in")),
+            (Part.PROMPT, np.repeat(old, length, axis=1)),
+            (Part.PROMPT, self.fixed(SEPARATOR)),
+            (Part.ANSWER, np.repeat(new, length, axis=1)),
+        ]
+
+    def chance(self, length: int) -> float:
+        return 1 / self.config.symbols
+
+
+class Words(Copy):
+    """n symbols drawn independently; the target is the same sequence.
+
+    Examples:
+        Copy: baba kogi baba [SEP] -> baba kogi baba
+    Length: number of source symbols.
+    """
+
+    name = "copy.words"
+    published_split = "cmc"
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        source = self.random_words(length, count, generator)
+        return self.columns(source, source)
+
+
+class WordsTwice(Copy):
+    """n symbols drawn independently; the target is the sequence, `[NEXT]`, the sequence again.
+
+    Examples:
+        Copy: baba kogi [SEP] -> baba kogi [NEXT] baba kogi
+    Length: number of source symbols.
+    """
+
+    name = "copy.words_twice"
+    published_split = "cmc2x"
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        source = self.random_words(length, count, generator)
+        return self.columns(source, source, self.fixed(NEXT), source)

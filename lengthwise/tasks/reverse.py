@@ -1,0 +1,64 @@
+"""Reverse tasks: the target shows the prompt's symbols backwards; three variants."""
+
+import numpy as np
+
+from lengthwise.examples import Column
+from lengthwise.tasks.copy import NEXT, Copy
+
+
+class Reverse(Copy):
+    """What the reverse tasks share: n symbols drawn independently, after `Reverse:`."""
+
+    first_word = "Reverse:"
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        source = self.random_words(length, count, generator)
+        return self.columns(source, *self.target(source))
+
+    def target(self, source: np.ndarray) -> list[np.ndarray]:
+        raise NotImplementedError
+
+
+class Words(Reverse):
+    """n symbols; the target is the sequence backwards.
+
+    Examples:
+        Reverse: baba kogi teku [SEP] -> teku kogi baba
+    Length: number of source symbols.
+    """
+
+    name = "reverse.words"
+    published_split = "mc"
+
+    def target(self, source: np.ndarray) -> list[np.ndarray]:
+        return [source[:, ::-1]]
+
+
+class WordsTwice(Reverse):
+    """n symbols; the target is the sequence backwards, `[NEXT]`, backwards again.
+
+    Examples:
+        Reverse: baba kogi [SEP] -> kogi baba [NEXT] kogi baba
+    Length: number of source symbols.
+    """
+
+    name = "reverse.words_twice"
+    published_split = "mc2x"
+
+    def target(self, source: np.ndarray) -> list[np.ndarray]:
+        return [source[:, ::-1], self.fixed(NEXT), source[:, ::-1]]
+
+
+class AndBack(Reverse):
+    """n symbols; the target is the sequence backwards, `[NEXT]`, the sequence in its own order.
+
+    Examples:
+        Reverse: baba kogi [SEP] -> kogi baba [NEXT] baba kogi
+    Length: number of source symbols.
+    """
+
+    name = "reverse.and_back"
+    published_split = "mcrv"
+
+    def target(self, source: np.ndarray) -> list[np.ndarray]:
+        return [source[:, ::-1], self.fixed(NEXT), source]

@@ -1,0 +1,98 @@
+"""The contract of a task: how examples of a given length are drawn, and what their length means."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from lengthwise.examples import Column, Examples, Part, assemble
+from lengthwise.seeding import stream
+from lengthwise.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class Span:
+    """Lengths from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if self.first < 1 or self.last < self.first:
+            raise ValueError(f"lengths must be 1 <= first <= last, not {self.first} to {self.last}")
+
+    def __iter__(self):
+        return iter(range(self.first, self.last + 1))
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+class Task:
+    """A task draws examples of a given length from an explicit generator.
+
+    A subclass sets the class attributes, declares its symbols and writes `draw`. Its docstring holds the definition,
+    `Examples:` (prompt -> target, checked by a test) and `Length:`.
+    """
+
+    name: ClassVar[str]
+    published_split: ClassVar[str] = ""
+    """The name in the paper's released data; empty where the paper does not have the task."""
+    train_lengths: ClassVar[Span]
+    test_lengths: ClassVar[Span]
+    length_means: ClassVar[str]
+
+    @dataclass(frozen=True)
+    class Config:
+        """Settings of the task; the defaults are the published ones."""
+
+    def __init__(self, config: "Task.Config | None" = None) -> None:
+        self.config = self.Config() if config is None else config
+
+    def symbols(self) -> Iterable[str]:
+        """Every symbol of every prompt and target, each once."""
+        raise NotImplementedError
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        """`count` independent examples of `length`, as columns in reading order."""
+        raise NotImplementedError
+
+    def every(self, length: int) -> list[Column] | None:
+        """All examples of `length`, each once, where they are few enough to list; else None."""
+        return None
+
+    def chance(self, length: int) -> float:
+        """Exact match of a guesser who knows the form of the answer and nothing else."""
+        raise NotImplementedError
+
+    # What follows is the same for every task.
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.symbols())
+
+    def examples(self, length: int, count: int, generator: np.random.Generator) -> Examples:
+        return assemble(length, count, self.draw(length, count, generator))
+
+    def all_examples(self, length: int) -> Examples | None:
+        columns = self.every(length)
+        if columns is None:
+            return None
+        return assemble(length, max(len(ids) for _, ids in columns if ids.ndim == 2), columns)
+
+    def sample(self, length: int, count: int = 1, seed: int = 0) -> list[tuple[str, str]]:
+        """`count` pairs of prompt and target as text."""
+        drawn = self.examples(length, count, stream(seed, "sample", self.name, length))
+        return [self.text(drawn, i) for i in range(count)]
+
+    def text(self, examples: Examples, index: int) -> tuple[str, str]:
+        """Prompt and target of one example, symbols separated by spaces."""
+        one = slice(examples.starts[index], examples.starts[index + 1])
+        tokens, target = examples.tokens[one], examples.parts[one] > Part.PROMPT
+        return self.vocabulary.decode(tokens[~target]), self.vocabulary.decode(tokens[target])
+
+    def fixed(self, text: str) -> np.ndarray:
+        """Ids of words that stand in every example."""
+        return self.vocabulary.encode(text)

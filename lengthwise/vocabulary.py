@@ -1,0 +1,50 @@
+"""A closed vocabulary: one symbol is one token, and every token is a symbol."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+PAD = "<pad>"
+END = "<end>"
+
+
+class Vocabulary:
+    """Symbols <-> ids. The two special symbols come first, then the task's own in their declared order."""
+
+    def __init__(self, symbols: Iterable[str]) -> None:
+        self.symbols: tuple[str, ...] = (PAD, END, *symbols)
+        self._id = {symbol: i for i, symbol in enumerate(self.symbols)}
+        if len(self._id) != len(self.symbols):
+            repeated = sorted({s for s in self.symbols if self.symbols.count(s) > 1})
+            raise ValueError(f"symbols declared twice: {repeated}")
+
+    pad = 0
+    end = 1
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    @cached_property
+    def rows(self) -> int:
+        """Embedding rows: the size rounded up to 64, so that tasks of like size have models of equal shape.
+
+        The spare rows are never a target; the published models carried 31,000 such rows.
+        """
+        return -(-len(self) // 64) * 64
+
+    def id(self, symbol: str) -> int:
+        return self._id[symbol]
+
+    def ids(self, symbols: Iterable[str]) -> np.ndarray:
+        return np.array([self._id[symbol] for symbol in symbols], dtype=np.int32)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Ids of a text whose symbols are separated by spaces."""
+        unknown = [word for word in text.split() if word not in self._id]
+        if unknown:
+            raise ValueError(f"not in the vocabulary: {unknown[:5]}")
+        return self.ids(text.split())
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        return " ".join(self.symbols[i] if i < len(self.symbols) else f"<spare-{i}>" for i in ids)
