@@ -102,6 +102,14 @@ class Study:
             for seed in self.seeds
         ]
 
+    def description(self) -> dict[str, Any]:
+        """What a study's folder says of it: the settings, and the order in which tables show things."""
+        return {
+            **configuration.table(self),
+            "task_order": [task_table(task)["name"] for task in self.tasks],
+            "encoding_order": [read_encoding(encoding).label for encoding in self.encodings],
+        }
+
 
 def shipped_studies() -> dict[str, Path]:
     return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}

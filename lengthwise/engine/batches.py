@@ -1,6 +1,6 @@
 """The training examples of every step, as a function of the step alone: nothing to save, nothing to lose.
 
-Shape letters: N models of a fleet, B examples, T tokens, P predicted tokens.
+Shape letters: N models of a fleet, R rows, T tokens, P predicted tokens.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from lengthwise import splits
+from lengthwise.engine.packing import pack, unpacked
 from lengthwise.engine.recipe import DataConfig
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
@@ -55,28 +56,42 @@ class TrainingData:
 class Batch:
     """One step of a whole fleet. Only the states that predict a target token go through the output layer."""
 
-    tokens_NBT: np.ndarray
+    tokens_NRT: np.ndarray
+    segments_NRT: np.ndarray | None
+    """Which example of its row a token belongs to, from 1; 0 for padding. None: every row is one example."""
+    positions_NRT: np.ndarray | None
     predicting_NP: np.ndarray
-    """Flat index (into B x T) of each state that predicts a target token."""
+    """Flat index (into R x T) of each state that predicts a target token, example by example."""
     targets_NP: np.ndarray
     weights_NP: np.ndarray
     """1 for a real entry, 0 for one that fills up the row."""
 
 
-def collate(rows: list[Sequences], pad: int) -> Batch:
-    """One batch per model, at a common width."""
-    width = max(row.tokens.shape[1] for row in rows)
-    count = max(int((row.size - row.prompt).sum()) for row in rows)
-    tokens = np.full((len(rows), len(rows[0]), width), pad, dtype=np.int64)
-    predicting = np.zeros((len(rows), count), dtype=np.int64)
-    targets = np.full((len(rows), count), pad, dtype=np.int64)
-    weights = np.zeros((len(rows), count), dtype=np.float32)
-    for i, row in enumerate(rows):
-        tokens[i, :, : row.tokens.shape[1]] = row.tokens
-        column = np.arange(width)
-        is_target = (column >= row.prompt[:, None]) & (column < row.size[:, None])
-        flat = np.flatnonzero(is_target)
-        predicting[i, : len(flat)] = flat - 1  # the state one place before
-        targets[i, : len(flat)] = tokens[i].ravel()[flat]
-        weights[i, : len(flat)] = 1
-    return Batch(tokens, predicting, targets, weights)
+def collate(examples: list[Sequences], pad: int, row_width: int | None = None) -> Batch:
+    """One batch of examples per model: one example a row, or packed into rows of `row_width` tokens."""
+    packed = row_width is not None
+    places = [pack(each.size, row_width) if row_width is not None else unpacked(each.size) for each in examples]
+    rows = max(int(place.row_E.max()) for place in places) + 1
+    width = row_width or max(each.tokens.shape[1] for each in examples)
+    predictions = max(int((each.size - each.prompt).sum()) for each in examples)
+    models = len(examples)
+    tokens = np.full((models, rows, width), pad, dtype=np.int64)
+    segments = np.zeros_like(tokens)
+    positions = np.zeros_like(tokens)
+    predicting = np.zeros((models, predictions), dtype=np.int64)
+    targets = np.full((models, predictions), pad, dtype=np.int64)
+    weights = np.zeros((models, predictions), dtype=np.float32)
+    for i, (each, place) in enumerate(zip(examples, places, strict=True)):
+        column = np.arange(each.tokens.shape[1])
+        real = column < each.size[:, None]
+        flat = (place.row_E * width + place.offset_E)[:, None] + column
+        tokens[i].ravel()[flat[real]] = each.tokens[real]
+        if packed:
+            segments[i].ravel()[flat[real]] = np.broadcast_to(place.segment_E[:, None], real.shape)[real]
+            positions[i].ravel()[flat[real]] = np.broadcast_to(column, real.shape)[real]
+        target = real & (column >= each.prompt[:, None])
+        count = int(target.sum())
+        predicting[i, :count] = flat[target] - 1  # the state one place before
+        targets[i, :count] = each.tokens[target]
+        weights[i, :count] = 1
+    return Batch(tokens, segments if packed else None, positions if packed else None, predicting, targets, weights)

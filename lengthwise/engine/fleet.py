@@ -2,12 +2,14 @@
 
 The decoder is written for one model; `torch.func.vmap` runs it for all. Weights live in one matrix, a row per model,
 so that clipping, optimizer and checkpoints are row operations.
-Shape letters: N models, W weights of one model, B examples, T tokens, P predicted tokens, V vocabulary rows.
+Shape letters: N models, W weights of one model, R rows, T tokens, P predicted tokens, V vocabulary rows.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
@@ -16,24 +18,27 @@ from lengthwise.engine.batches import Batch
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 
-Weights = dict[str, Tensor]
+Weights = dict[str, Any]
+"""Tensors by name."""
 
 
 @dataclass(frozen=True)
 class DeviceBatch:
     """A batch as tensors on the device."""
 
-    tokens_NBT: Tensor
+    tokens_NRT: Tensor
+    segments_NRT: Tensor | None
+    positions_NRT: Tensor | None
     predicting_NP: Tensor
     targets_NP: Tensor
     weights_NP: Tensor
 
     @classmethod
     def of(cls, batch: Batch, device: torch.device) -> "DeviceBatch":
-        def to(array):  # noqa: ANN001, ANN202
-            return torch.from_numpy(array).to(device, non_blocking=True)
+        def to(array: np.ndarray | None) -> Tensor | None:
+            return None if array is None else torch.from_numpy(array).to(device, non_blocking=True)
 
-        return cls(to(batch.tokens_NBT), to(batch.predicting_NP), to(batch.targets_NP), to(batch.weights_NP))
+        return cls(**{field.name: to(getattr(batch, field.name)) for field in fields(batch)})
 
 
 class Fleet:
@@ -88,48 +93,31 @@ class Fleet:
         with torch.no_grad():
             return self._each(self._predict, self.unflatten(matrix_NW), batch, None)
 
-    def _each(self, function, weights: Weights, batch: DeviceBatch, dropout_seeds_N: Tensor | None) -> Tensor:  # noqa: ANN001
-        arguments = (
-            weights, batch.tokens_NBT, batch.predicting_NP, batch.targets_NP, batch.weights_NP, dropout_seeds_N
-        )  # fmt: skip
-        if self.count == 1:
-            alone = [
-                {name: value[0] for name, value in a.items()} if isinstance(a, dict) else None if a is None else a[0]
-                for a in arguments
-            ]
-            return function(*alone)[None]
-        in_dims = (0, 0, 0, 0, 0, None if dropout_seeds_N is None else 0)
-        return vmap(function, in_dims=in_dims)(*arguments)
-
-    def _logits(self, weights: Weights, tokens_BT: Tensor, predicting_P: Tensor, dropout_seed: Tensor | None) -> Tensor:
-        cast = {name: value.to(self.dtype) for name, value in weights.items()}
-        call = _Predict(self.model)
-        named = {f"model.{name}": value for name, value in cast.items()}
-        return functional_call(call, named, (tokens_BT, predicting_P, dropout_seed))
-
-    def _loss(
-        self,
-        weights: Weights,
-        tokens_BT: Tensor,
-        predicting_P: Tensor,
-        targets_P: Tensor,
-        weights_P: Tensor,
-        dropout_seed: Tensor | None,
+    def _each(
+        self, function: Callable[..., Tensor], weights: Weights, batch: DeviceBatch, dropout_seeds_N: Tensor | None
     ) -> Tensor:
-        logits_PV = self._logits(weights, tokens_BT, predicting_P, dropout_seed)
+        """`function(weights, batch, seed)` for every model."""
+        arguments = (weights, vars(batch), {"seed": dropout_seeds_N})
+        if self.count > 1:
+            given = tuple({name: 0 if value is not None else None for name, value in a.items()} for a in arguments)
+            return vmap(function, in_dims=given)(*arguments)
+        alone = [{name: None if value is None else value[0] for name, value in a.items()} for a in arguments]
+        return function(*alone)[None]
+
+    def _logits(self, weights: Weights, batch: Weights, dropout_seed: Tensor | None) -> Tensor:
+        cast = {f"model.{name}": value.to(self.dtype) for name, value in weights.items()}
+        tokens, segments, positions = batch["tokens_NRT"], batch["segments_NRT"], batch["positions_NRT"]
+        arguments = (tokens, segments, positions, batch["predicting_NP"], dropout_seed)
+        return functional_call(_Predict(self.model), cast, arguments)
+
+    def _loss(self, weights: Weights, batch: Weights, seed: dict[str, Tensor | None]) -> Tensor:
+        logits_PV = self._logits(weights, batch, seed["seed"])
+        targets_P, weights_P = batch["targets_NP"], batch["weights_NP"]
         likelihood_P = logits_PV.gather(1, targets_P[:, None])[:, 0] - logits_PV.logsumexp(dim=-1)
         return -(likelihood_P * weights_P).sum() / weights_P.sum()
 
-    def _predict(
-        self,
-        weights: Weights,
-        tokens_BT: Tensor,
-        predicting_P: Tensor,
-        targets_P: Tensor,
-        weights_P: Tensor,
-        dropout_seed: Tensor | None,
-    ) -> Tensor:
-        return self._logits(weights, tokens_BT, predicting_P, None).argmax(dim=-1)
+    def _predict(self, weights: Weights, batch: Weights, seed: dict[str, Tensor | None]) -> Tensor:
+        return self._logits(weights, batch, None).argmax(dim=-1)
 
 
 class _Predict(torch.nn.Module):
@@ -139,6 +127,14 @@ class _Predict(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, tokens_BT: Tensor, predicting_P: Tensor, dropout_seed: Tensor | None) -> Tensor:
-        hidden = self.model.hidden(tokens_BT, dropout_seed=dropout_seed)
+    def forward(
+        self,
+        tokens_RT: Tensor,
+        segments_RT: Tensor | None,
+        positions_RT: Tensor | None,
+        predicting_P: Tensor,
+        dropout_seed: Tensor | None,
+    ) -> Tensor:
+        places = self.model.places(tokens_RT, positions_RT, segments_RT)
+        hidden = self.model.hidden(tokens_RT, places, dropout_seed=dropout_seed)
         return self.model.unembed(hidden.flatten(0, 1)[predicting_P])

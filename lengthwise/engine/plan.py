@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 
 from lengthwise.errors import UserError
@@ -70,10 +71,21 @@ def run_directory(directory: StudyDirectory, run: Run):  # noqa: ANN201
 
 def sequence_lengths(run: Run) -> Lengths:
     """The longest sequences of a run, in tokens."""
+    trained, all_sizes = _sizes(run)
+    return Lengths(trained=int(trained.max()), met=int(all_sizes.max()))
+
+
+def row_width_of(run: Run) -> int:
+    """Tokens in a row of packed training examples: the longest and the shortest just fit side by side."""
+    trained, _ = _sizes(run)
+    return int(trained.max() + trained.min())
+
+
+def _sizes(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of the test sequences: of those with training lengths, and of all."""
     task = run.make_task()
     sequences = test_set(task, run.data)
-    trained = sequences.size[sequences.lengths <= run.data.spans(task)[0].last]
-    return Lengths(trained=int(trained.max()), met=int(sequences.size.max()))
+    return sequences.size[sequences.lengths <= run.data.spans(task)[0].last], sequences.size
 
 
 def shape_key(run: Run) -> str:
@@ -84,6 +96,11 @@ def shape_key(run: Run) -> str:
             model = build(run.model, task.vocabulary.rows, run.encoding.layers, sequence_lengths(run))
         except ValueError as error:
             raise UserError(f"{run.name}: {error}") from error
+    if model.last_position is not None and model.last_position < sequence_lengths(run).met - 1:
+        raise UserError(
+            f"{run.name}: the encoding ends at position {model.last_position}, but the longest test sequence has "
+            f"{sequence_lengths(run).met} tokens; set the encoding's 'rows' to 0 or higher, or test shorter lengths"
+        )
     shapes = [(name, list(parameter.shape)) for name, parameter in model.named_parameters()]
     table = run.table()
     shared = {key: table[key] for key in ("encoding", "model", "training")}

@@ -16,7 +16,7 @@ from torch import Tensor
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import DeviceBatch, Fleet
 from lengthwise.engine.optimizer import AdamW
-from lengthwise.engine.plan import FleetPlan, run_directory
+from lengthwise.engine.plan import FleetPlan, row_width_of, run_directory
 from lengthwise.engine.state import TrainingState, previous, save_tensors
 from lengthwise.evaluation.exact import Outcomes, judge
 from lengthwise.evaluation.test_set import test_set, validation_set
@@ -116,12 +116,13 @@ class Trainer:
         data = [TrainingData(task, run.data, run.seed) for task, run in zip(self.tasks, self.runs, strict=True)]
         validation = [validation_set(task, run.data) for task, run in zip(self.tasks, self.runs, strict=True)]
         pad = self.tasks[0].vocabulary.pad
+        row_width = max(row_width_of(run) for run in self.runs)
         drops = self.runs[0].model.dropout > 0
         log_every = max(1, recipe.steps // 200)
         started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
         while state.step < recipe.steps:
             step = state.step
-            batch = collate([each.slice(step * recipe.batch, recipe.batch) for each in data], pad)
+            batch = collate([each.slice(step * recipe.batch, recipe.batch) for each in data], pad, row_width)
             seeds_N = self._dropout_seeds(step) if drops else None
             losses_N, gradients_NW = fleet.gradients(DeviceBatch.of(batch, self.device), seeds_N)
             rate = recipe.learning_rate_at(step)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 
-from lengthwise import configuration
 from lengthwise.engine.plan import FleetPlan, plan
 from lengthwise.engine.training import Progress, Trainer, choose_device
 from lengthwise.results.directory import StudyDirectory
@@ -26,7 +25,7 @@ def run_study(study: Study, out: Path, device: str = "auto", watch: Watch | None
     directory = StudyDirectory(out)
     fleets = plan(study.runs(), directory, LARGEST_FLEET[chosen.type])
     with directory.lock():
-        directory.agree(configuration.table(study))
+        directory.agree(study.description())
         # Again under the lock: another process may have finished some of them in the meantime.
         fleets = plan(study.runs(), directory, LARGEST_FLEET[chosen.type])
         for number, fleet in enumerate(fleets):

@@ -95,25 +95,25 @@ class Decoder(nn.Module):
         trace: Trace | None = None,
         dropout_seed: Tensor | None = None,
     ) -> Tensor:
-        """Logits (B, T, V). The arguments are those of `hidden`."""
-        return self.unembed(self.hidden(tokens_BT, positions_BT, segments_BT, cache, trace, dropout_seed))
-
-    def hidden(
-        self,
-        tokens_BT: Tensor,
-        positions_BT: Tensor | None = None,
-        segments_BT: Tensor | None = None,
-        cache: Cache | None = None,
-        trace: Trace | None = None,
-        dropout_seed: Tensor | None = None,
-    ) -> Tensor:
-        """The normalised residual stream (B, T, D), from which `unembed` makes logits.
+        """Logits (B, T, V).
 
         A token sees the earlier tokens of its own segment. Padding is a segment like any other, left or right.
         Positions default to the place within the segment. Without segments a row is one sequence; tokens padded on
         its right need no mention then, since no earlier token sees them.
         """
-        places = self._places(tokens_BT, positions_BT, segments_BT, cache)
+        places = self.places(tokens_BT, positions_BT, segments_BT, cache)
+        self._check(places.query_BT)
+        return self.unembed(self.hidden(tokens_BT, places, cache, trace, dropout_seed))
+
+    def hidden(
+        self,
+        tokens_BT: Tensor,
+        places: Places,
+        cache: Cache | None = None,
+        trace: Trace | None = None,
+        dropout_seed: Tensor | None = None,
+    ) -> Tensor:
+        """The normalised residual stream (B, T, D), from which `unembed` makes logits."""
         dropout = Dropout(self.config.dropout, dropout_seed)
         x_BTD = self.embedding(tokens_BT)
         for encoding in self.encodings:
@@ -146,9 +146,14 @@ class Decoder(nn.Module):
         """The encoding of every layer, first layer first."""
         return [self.encodings[i].name for i in self.encoding_of_layer]
 
-    def _places(
-        self, tokens_BT: Tensor, positions_BT: Tensor | None, segments_BT: Tensor | None, cache: Cache | None
+    def places(
+        self,
+        tokens_BT: Tensor,
+        positions_BT: Tensor | None = None,
+        segments_BT: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> Places:
+        """Where the tokens stand and what they see."""
         batch, length = tokens_BT.shape
         before = 0 if cache is None else cache.used
         hidden_BTS = None
@@ -165,7 +170,6 @@ class Decoder(nn.Module):
             keys = cache.append_segments(torch.ones_like(tokens_BT))
         if positions_BT is None:
             positions_BT = torch.arange(before, before + length, device=tokens_BT.device)[None]
-        self._check(positions_BT)
         key_positions = positions_BT if cache is None else cache.append_positions(positions_BT)
         return Places(positions_BT, key_positions, hidden_BTS, causal=length > 1)
 

@@ -1,0 +1,132 @@
+"""Results as long rows, and what people ask of them: accuracy by length, accuracy overall."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lengthwise.errors import UserError
+from lengthwise.results.directory import RunDirectory, StudyDirectory
+from lengthwise.results.files import read_json, read_rows
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One finished run: how it was made, and its rows."""
+
+    description: Row
+    finished: Row
+    rows: list[Row]
+
+    def accuracy(self, checkpoint: str, seen: bool) -> float:
+        """Share of all its test examples, with seen or with unseen lengths, that match exactly."""
+        chosen = [row for row in self.rows if row["checkpoint"] == checkpoint and row["seen"] == seen]
+        return sum(row["correct"] for row in chosen) / sum(row["n"] for row in chosen)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All finished runs of a study, and the names of those that are not."""
+
+    runs: list[RunResult]
+    unfinished: list[str]
+    study: Row
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        return [row for run in self.runs for row in run.rows]
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        return _in_order((run.description["task"] for run in self.runs), self.study.get("task_order", []))
+
+    @cached_property
+    def encodings(self) -> list[str]:
+        return _in_order((run.description["encoding"] for run in self.runs), self.study.get("encoding_order", []))
+
+    def of(self, task: str, encoding: str) -> list[RunResult]:
+        chosen = (r for r in self.runs if r.description["task"] == task and r.description["encoding"] == encoding)
+        return sorted(chosen, key=lambda run: run.description["seed"])
+
+    def accuracies(self, checkpoint: str = "last", seen: bool = False) -> dict[tuple[str, str], dict[int, float]]:
+        """(task, encoding) -> seed -> overall accuracy on unseen (or seen) lengths."""
+        found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+        for run in self.runs:
+            key = run.description["task"], run.description["encoding"]
+            found[key][run.description["seed"]] = run.accuracy(checkpoint, seen)
+        return dict(found)
+
+    def by_length(self, task: str, encoding: str, checkpoint: str = "last") -> dict[int, list[float]]:
+        """Length -> accuracy of every seed."""
+        found: dict[int, list[float]] = defaultdict(list)
+        for run in self.of(task, encoding):
+            for row in run.rows:
+                if row["checkpoint"] == checkpoint:
+                    found[row["length"]].append(row["correct"] / row["n"])
+        return dict(sorted(found.items()))
+
+    def train_length(self, task: str) -> int:
+        """The longest training length."""
+        return max(r.description["train_lengths"][1] for r in self.runs if r.description["task"] == task)
+
+    def table(self) -> Any:
+        """The rows as a Polars data frame."""
+        try:
+            import polars
+        except ImportError:
+            raise UserError("tables need Polars: pip install 'lengthwise[report]'") from None
+        return polars.DataFrame(self.rows)
+
+
+def load_results(path: Path) -> Results:
+    """The results in a study's folder."""
+    if not path.is_dir():
+        raise UserError(f"no such folder: {path}; it is made by `lengthwise run`")
+    directories = StudyDirectory(path).runs()
+    if not directories:
+        raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, for example runs/quickstart")
+    finished = [_read(directory) for directory in directories if directory.is_finished]
+    unfinished = [read_json(d.description)["name"] for d in directories if not d.is_finished]
+    _refuse_doubles(path, finished)
+    study = path / "study.json"
+    return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name})
+
+
+def _read(directory: RunDirectory) -> RunResult:
+    return RunResult(read_json(directory.description), read_json(directory.finished), read_rows(directory.rows))
+
+
+def _refuse_doubles(path: Path, runs: list[RunResult]) -> None:
+    seen: dict[str, str] = {}
+    for run in runs:
+        name, fingerprint = run.description["name"], run.description["fingerprint"]
+        if name in seen:
+            raise UserError(
+                f"{path} holds two runs called {name} with different settings ({seen[name]}, {fingerprint}); "
+                "move one of them elsewhere"
+            )
+        seen[name] = fingerprint
+
+
+def _in_order(found: Iterable[str], declared: list[str]) -> list[str]:
+    """Distinct names: those that the study declares first, in its order."""
+
+    def rank(name: str) -> tuple[int, str]:
+        return (declared.index(name) if name in declared else len(declared), name)
+
+    return sorted(set(found), key=rank)
+
+
+def mean_interval(values: list[float], level: float = 0.95) -> tuple[float, float, float]:
+    """Mean and percentile bootstrap interval over `values` (seeds); with one value the interval is that value."""
+    array = np.asarray(values)
+    generator = np.random.Generator(np.random.PCG64(0))
+    means = array[generator.integers(len(array), size=(2000, len(array)))].mean(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(array.mean()), float(low), float(high)
