@@ -1,0 +1,71 @@
+"""What happens when a Transformer trained on short sequences meets longer ones, and why.
+
+    import lengthwise as lw
+
+    lw.task("copy.repeat").sample(length=5, count=2)
+    lw.encoding("rotary", fraction=0.5)
+    results = lw.run("quickstart", out="runs/quickstart")
+    results.table()
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lengthwise.encodings.encoding import Encoding, Geometry
+    from lengthwise.model.decoder import Decoder
+    from lengthwise.results.rows import Results
+    from lengthwise.study import Study
+    from lengthwise.tasks.task import Task
+
+__version__ = "0.1.0"
+
+# Imports stay inside the functions: the command line must not wait for torch before it can print its help.
+
+
+def task(name: str, **settings: Any) -> "Task":
+    """A task by its name, for example `task("copy.words", symbols=20)`."""
+    from lengthwise.study import make_task
+
+    return make_task({"name": name, **settings})
+
+
+def encoding(name: str, geometry: "Geometry | None" = None, **settings: Any) -> "Encoding":
+    """An encoding by its name, for a model of the given geometry (by default 8 heads of 64)."""
+    from lengthwise.encodings.encoding import Geometry
+    from lengthwise.model.build import make_encoding
+
+    return make_encoding({"name": name, **settings}, geometry or Geometry.of(width=512, heads=8))
+
+
+def study(name: str, assignments: Iterable[str] = ()) -> "Study":
+    """A shipped study by its name or any study by its file; `assignments` such as `training.steps=2000`."""
+    from lengthwise.study import load_study
+
+    return load_study(name, assignments)
+
+
+def run(study: "Study | str", out: str | Path | None = None, device: str = "auto") -> "Results":
+    """Trains and evaluates what is not finished yet, and returns the results."""
+    from lengthwise.executors.local import run_study
+    from lengthwise.study import load_study
+
+    chosen = load_study(study) if isinstance(study, str) else study
+    folder = Path(out) if out is not None else Path("runs") / chosen.name
+    run_study(chosen, folder, device)
+    return results(folder)
+
+
+def results(path: str | Path) -> "Results":
+    """The finished runs in a study's folder."""
+    from lengthwise.results.rows import load_results
+
+    return load_results(Path(path))
+
+
+def load(checkpoint: str | Path) -> "Decoder":
+    """A trained model from a run's `last.safetensors` or `best.safetensors`."""
+    from lengthwise.engine.checkpoint import load_model
+
+    return load_model(Path(checkpoint))

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lengthwise.errors import UserError
-from lengthwise.examples import STEP_PARTS, Examples, Part
+from lengthwise.examples import Examples, Part
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.tasks.task import Task
 
@@ -31,9 +30,9 @@ class Sequences:
 
 def render(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool = True) -> Sequences:
     """Examples in a scratchpad format; `anchor=False` leaves out the constant first words."""
-    if scratchpad.steps and not np.isin(examples.parts, STEP_PARTS).any():
-        raise UserError(f"{task.name} has no steps, so it has no scratchpad {scratchpad.name!r}; use 'none'")
-    kept = examples.keep([part for part in scratchpad.parts if anchor or part is not Part.ANCHOR])
+    kept = task.formatted(examples, scratchpad)
+    if not anchor:
+        kept = kept.keep([part for part in Part if part is not Part.ANCHOR])
     in_prompt = np.concatenate([[0], np.cumsum(kept.parts <= Part.PROMPT)])
     prompt = in_prompt[kept.starts[1:]] - in_prompt[kept.starts[:-1]]
     size = kept.sizes + 1

@@ -36,12 +36,16 @@ class FleetPlan:
         seeds = len({run.seed for run in self.runs})
         return f"{self.runs[0].encoding.label} on {tasks_text}, {seeds} seed{'s' * (seeds > 1)}"
 
+    @cached_property
+    def lengths(self) -> Lengths:
+        """The longest sequences of all its runs."""
+        lengths = [sequence_lengths(run) for run in self.runs]
+        return Lengths(max(each.trained for each in lengths), max(each.met for each in lengths))
+
     def build(self) -> Decoder:
         """The architecture of the fleet; its weights come later, one set for each run."""
-        lengths = [sequence_lengths(run) for run in self.runs]
-        longest = Lengths(max(each.trained for each in lengths), max(each.met for each in lengths))
         first = self.runs[0]
-        return build(first.model, first.make_task().vocabulary.rows, first.encoding.layers, longest)
+        return build(first.model, first.make_task().vocabulary.rows, first.encoding.layers, self.lengths)
 
 
 def plan(runs: Sequence[Run], directory: StudyDirectory, largest: int) -> list[FleetPlan]:

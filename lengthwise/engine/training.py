@@ -17,7 +17,8 @@ from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import DeviceBatch, Fleet
 from lengthwise.engine.optimizer import AdamW
 from lengthwise.engine.plan import FleetPlan, row_width_of, run_directory
-from lengthwise.engine.state import TrainingState, previous, save_tensors
+from lengthwise.engine.state import TrainingState, save_tensors
+from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import Outcomes, judge
 from lengthwise.evaluation.test_set import test_set, validation_set
 from lengthwise.results.directory import RunDirectory, StudyDirectory, make_folder
@@ -58,7 +59,6 @@ class Trainer:
         self.directories: list[RunDirectory] = [run_directory(directory, run) for run in plan.runs]
         self.tasks = [run.make_task() for run in plan.runs]
         self.fleet = Fleet(plan.build(), len(plan.runs), device, self.recipe.precision)
-        self.optimizer_state: AdamW
 
     @property
     def state_file(self) -> Path:
@@ -195,7 +195,8 @@ class Trainer:
             steps = {"last": state.step, "best": int(state.best_step_N[i])}
             for name, matrix in checkpoints.items():
                 file = directory.last if name == "last" else directory.best
-                save_tensors(file, self.fleet.row(matrix, i), {"run": run.table(), "step": steps[name]})
+                described = {"run": run.table(), "step": steps[name], "lengths": vars(self.plan.lengths)}
+                save_tensors(file, self.fleet.row(matrix, i), described)
             train_last = run.data.spans(self.tasks[i])[0].last
             rows = [
                 {
@@ -232,8 +233,6 @@ def device_name(device: torch.device) -> str:
 
 def choose_device(name: str) -> torch.device:
     """`auto` takes a GPU where there is one."""
-    from lengthwise.errors import UserError
-
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.partition(":")[0] not in ("cpu", "cuda"):
@@ -241,6 +240,3 @@ def choose_device(name: str) -> torch.device:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise UserError(f"device {name!r} is not available: this PyTorch sees no GPU; use --device cpu")
     return torch.device(name)
-
-
-__all__ = ["Progress", "Trainer", "choose_device", "previous"]

@@ -7,7 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from lengthwise.examples import Column, Examples, Part, assemble
+from lengthwise.errors import UserError
+from lengthwise.examples import STEP_PARTS, Column, Examples, Part, assemble
+from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
 from lengthwise.vocabulary import Vocabulary
 
@@ -82,10 +84,19 @@ class Task:
             return None
         return assemble(length, max(len(ids) for _, ids in columns if ids.ndim == 2), columns)
 
-    def sample(self, length: int, count: int = 1, seed: int = 0) -> list[tuple[str, str]]:
+    def sample(
+        self, length: int, count: int = 1, seed: int = 0, scratchpad: str = "none"
+    ) -> list[tuple[str, str]]:
         """`count` pairs of prompt and target as text."""
         drawn = self.examples(length, count, stream(seed, "sample", self.name, length))
-        return [self.text(drawn, i) for i in range(count)]
+        kept = self.formatted(drawn, Scratchpad(scratchpad))
+        return [self.text(kept, i) for i in range(count)]
+
+    def formatted(self, examples: Examples, scratchpad: Scratchpad) -> Examples:
+        """The examples with the parts that a scratchpad format keeps."""
+        if scratchpad.steps and not np.isin(examples.parts, STEP_PARTS).any():
+            raise UserError(f"{self.name} has no steps, so it has no scratchpad {scratchpad.name!r}; use 'none'")
+        return examples.keep(scratchpad.parts)
 
     def text(self, examples: Examples, index: int) -> tuple[str, str]:
         """Prompt and target of one example, symbols separated by spaces."""

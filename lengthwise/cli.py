@@ -1,0 +1,197 @@
+"""The command line: parses and calls; the work is done elsewhere."""
+
+import dataclasses
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lengthwise import registry
+from lengthwise.errors import UserError
+
+app = typer.Typer(
+    help="What happens when a Transformer trained on short sequences meets longer ones, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+messages = Console(stderr=True)
+
+
+class Listed(StrEnum):
+    tasks = "tasks"
+    encodings = "encodings"
+    studies = "studies"
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. training.steps=2000.")
+]
+
+
+@app.command("list")
+def list_command(what: Listed, as_json: AsJson = False) -> None:
+    """List the tasks, encodings or studies there are."""
+    rows = {"tasks": _task_rows, "encodings": _encoding_rows, "studies": _study_rows}[what.value]()
+    if as_json:
+        console.print_json(json.dumps(rows))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    shown = [key for key in rows[0] if key not in ("symbols", "chance", "file")] if rows else []
+    for key in shown:
+        table.add_column(key.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[key]) for key in shown))
+    console.print(table)
+
+
+@app.command()
+def sample(
+    task: Annotated[str, typer.Argument(help="A task, e.g. copy.words.")],
+    length: Annotated[int, typer.Option(min=1, help="What the task calls length.")] = 5,
+    count: Annotated[int, typer.Option(min=1)] = 3,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    scratchpad: Annotated[str, typer.Option(help="A scratchpad format, e.g. full or minimal.")] = "none",
+    settings: Settings = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Print examples of a task."""
+    from lengthwise import configuration
+    from lengthwise.study import make_task
+
+    chosen = make_task(configuration.override({"name": task}, settings))
+    pairs = chosen.sample(length, count, seed, scratchpad)
+    if as_json:
+        rows = [{"task": task, "length": length, "prompt": prompt, "target": target} for prompt, target in pairs]
+        console.print_json(json.dumps(rows))
+        return
+    for prompt, target in pairs:
+        console.print(f"[bold]{_plain(prompt)}[/bold] [dim]->[/dim] {_plain(target)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def run(
+    study: Annotated[str, typer.Argument(help="A study's name (see `list studies`) or a TOML file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; by default runs/STUDY.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    settings: Settings = [],  # noqa: B006
+    save_every: Annotated[float, typer.Option(help="Seconds between saved states.")] = 30.0,
+) -> None:
+    """Train and evaluate a study; goes on by itself where an earlier call was stopped."""
+    from lengthwise.study import load_study
+
+    chosen = load_study(study, settings)
+    folder = out if out is not None else Path("runs") / chosen.name
+    from lengthwise.executors.local import run_study
+    from lengthwise.progress import watching
+
+    with watching(messages) as watch:
+        worked = run_study(chosen, folder, device, watch, save_every)
+    console.print(f"{'Finished' if worked else 'Nothing left to do'}: {folder}", highlight=False)
+
+
+@app.command()
+def show(runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]) -> None:
+    """Show ranking and accuracy by length in the terminal."""
+    from lengthwise.report.terminal import length_tables, overall_table, ranking_table
+    from lengthwise.results.rows import load_results
+
+    results = load_results(runs)
+    for name in results.unfinished:
+        messages.print(f"unfinished: {name}", style="yellow", markup=False)
+    if not results.runs:
+        raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
+    for table in (*length_tables(results), overall_table(results), ranking_table(results)):
+        console.print(table)
+        console.print()
+
+
+@app.command()
+def report(
+    runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
+    out: Annotated[Path, typer.Option(help="A .html page, or the curves alone as .svg or .png.")] = Path("report.html"),
+) -> None:
+    """Write a self-contained page, or a picture, of a study's results."""
+    from lengthwise.results.rows import load_results
+
+    results = load_results(runs)
+    if not results.runs:
+        raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
+    if out.suffix == ".html":
+        from lengthwise.report.page import write_page as write
+    elif out.suffix in (".svg", ".png"):
+        from lengthwise.report.picture import write_picture as write
+    else:
+        raise UserError(f"--out must end in .html, .svg or .png, not {out.name!r}")
+    write(results, out)
+    console.print(f"Wrote {out}", highlight=False)
+
+
+def main() -> None:
+    try:
+        app()
+    except UserError as error:
+        messages.print(f"[bold red]error:[/bold red] {_plain(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        messages.print("Stopped. The same command goes on from the last saved state.")
+        sys.exit(130)
+
+
+def _task_rows() -> list[dict[str, Any]]:
+    rows = []
+    for name, entry in registry.tasks.entries.items():
+        task = registry.tasks.get(name)()
+        rows.append(
+            {
+                "name": name,
+                "published": task.published_split,
+                "train": str(task.train_lengths),
+                "test": str(task.test_lengths),
+                "length_means": task.length_means,
+                "summary": entry.summary,
+                "settings": dataclasses.asdict(task.config),
+                "symbols": list(task.vocabulary.symbols),
+                "chance": {length: task.chance(length) for length in (*task.train_lengths, *task.test_lengths)},
+                "file": str(entry.file),
+            }
+        )
+    return rows
+
+
+def _encoding_rows() -> list[dict[str, Any]]:
+    return [
+        {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
+        for name, entry in registry.encodings.entries.items()
+    ]
+
+
+def _study_rows() -> list[dict[str, Any]]:
+    from lengthwise import configuration
+    from lengthwise.study import shipped_studies
+
+    rows = []
+    for name, path in shipped_studies().items():
+        table = configuration.load(path)
+        runs = len(table["tasks"]) * len(table["encodings"]) * len(table["seeds"])
+        rows.append({"name": name, "runs": runs, "summary": table["summary"], "file": str(path)})
+    return rows
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return _plain(", ".join(f"{key}={default}" for key, default in value.items()))
+    return _plain(str(value))
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing is markup."""
+    return text.replace("[", "\\[")

@@ -1,0 +1,92 @@
+"""What reports say of a study: means with intervals, runs that did not learn, kinds of errors."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lengthwise.errors import UserError
+from lengthwise.results.rows import Results, Row, RunResult, mean_interval
+
+LEARNED = 0.95
+"""A run below this exact match on its training lengths did not learn the task; what it does beyond them says little."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Exact match of one encoding on one task, over seeds."""
+
+    mean: float
+    low: float
+    high: float
+    by_seed: dict[int, float]
+    unlearned: list[int]
+    """Seeds whose run did not learn its training lengths."""
+
+    @property
+    def description(self) -> str:
+        """Every seed, for people who look closer."""
+        return ", ".join(
+            f"seed {seed}: {value:.3f}" + (" (not learned)" if seed in self.unlearned else "")
+            for seed, value in self.by_seed.items()
+        )
+
+
+def cell(results: Results, task: str, encoding: str, seen: bool, checkpoint: str = "last") -> Cell | None:
+    """None where no run is finished."""
+    runs = results.of(task, encoding)
+    if not runs:
+        return None
+    by_seed = {run.description["seed"]: run.accuracy(checkpoint, seen) for run in runs}
+    unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
+    return Cell(*mean_interval(list(by_seed.values())), by_seed, unlearned)
+
+
+def learned(run: RunResult, checkpoint: str = "last") -> bool:
+    return run.accuracy(checkpoint, seen=True) >= LEARNED
+
+
+def require_runs(results: Results) -> None:
+    if not results.runs:
+        raise UserError("no run is finished yet, so there is nothing to show; `lengthwise run` goes on where it stopped")
+
+
+def has_best(results: Results) -> bool:
+    """Whether every run was also tested at the checkpoint that did best in validation."""
+    return all(any(row["checkpoint"] == "best" for row in run.rows) for run in results.runs)
+
+
+def lengths(results: Results, task: str) -> list[int]:
+    return sorted({row["length"] for row in results.rows if row["task"] == task})
+
+
+def rows_of(results: Results, task: str, seen: bool) -> Iterator[Row]:
+    """The rows of a task at the last checkpoint, over encodings and seeds."""
+    for row in results.rows:
+        if row["task"] == task and row["seen"] == seen and row["checkpoint"] == "last":
+            yield row
+
+
+def chance(results: Results, task: str, seen: bool) -> float:
+    """Mean exact match of a guesser who knows the form of the answer and nothing else."""
+    chosen = list(rows_of(results, task, seen))
+    return sum(row["chance"] * row["n"] for row in chosen) / sum(row["n"] for row in chosen)
+
+
+def error_kinds(results: Results, encoding: str, checkpoint: str = "last") -> dict[str, float]:
+    """Shares of all test examples of unseen lengths; every example is in exactly one of the four."""
+    chosen = [
+        row
+        for row in results.rows
+        if row["encoding"] == encoding and not row["seen"] and row["checkpoint"] == checkpoint
+    ]
+    total = sum(row["n"] for row in chosen)
+    kinds = ("correct", "wrong_symbol", "stopped_early", "ran_on")
+    return {kind: sum(row[kind] for row in chosen) / total for kind in kinds}
+
+
+def thinned(seen: list[int], unseen: list[int], most: int) -> tuple[list[int], list[int], int]:
+    """Every k-th length of each kind, counted back from its longest, so that at most `most` remain; and k."""
+    every = 1
+    while math.ceil(len(seen) / every) + math.ceil(len(unseen) / every) > max(2, most):
+        every += 1
+    return seen[::-1][::every][::-1], unseen[::-1][::every][::-1], every

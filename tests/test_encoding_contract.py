@@ -1,0 +1,662 @@
+"""What every encoding promises, checked for each one that the registry finds: a new encoding file needs no new test.
+
+Shape letters: N models of a fleet, B batch, H heads, T queries, S keys, K head width, D model width.
+"""
+
+import copy
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+import textwrap
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lengthwise import registry
+from lengthwise.encodings.encoding import Encoding
+from lengthwise.engine.fleet import DeviceBatch, Fleet
+from lengthwise.errors import UserError
+from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Decoder
+from lengthwise.model.trace import Trace
+
+VOCABULARY_ROWS = 24
+CONTEXT = 96
+LENGTH = 12
+STYLES: dict[str, ModelConfig] = {
+    "t5": ModelConfig(style="t5", layers=2, width=64, heads=4, feed_forward=80),
+    "llama": ModelConfig(style="llama", layers=2, width=64, heads=4, feed_forward=80),
+    "llama-grouped": ModelConfig(style="llama", layers=2, width=64, heads=4, key_value_heads=2, feed_forward=80),
+}
+
+
+def settings_to_test(name: str) -> list[dict[str, Any]]:
+    """The encoding as it comes, then once for every other value of each setting that is a choice."""
+    config = registry.encodings.get(name).Config
+    tables: list[dict[str, Any]] = [{"name": name}]
+    hints = typing.get_type_hints(config)
+    for field in fields(config):
+        kind = hints[field.name]
+        choices = (False, True) if kind is bool else ()
+        if typing.get_origin(kind) is typing.Literal:
+            choices = typing.get_args(kind)
+        tables += [{"name": name, field.name: choice} for choice in choices if choice != field.default]
+    return tables
+
+
+def label(table: Mapping[str, Any]) -> str:
+    return " ".join([table["name"], *(f"{key}={value}" for key, value in table.items() if key != "name")])
+
+
+TABLES = [table for name in registry.encodings.names() for table in settings_to_test(name)]
+
+
+def make_model(style: str, table: Mapping[str, Any], seed: int = 0, context: int = CONTEXT) -> Decoder:
+    """Initial weights, then noise on all of them: attention that is far from uniform, and no table of zeros."""
+    model = build(STYLES[style], VOCABULARY_ROWS, [table], Lengths(trained=context // 2, met=context))
+    initialize(model, seed)
+    generator = torch.Generator().manual_seed(1000 + seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            fan_in = parameter.shape[-1] if parameter.ndim else 1
+            parameter += 0.7 * fan_in**-0.5 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+@pytest.fixture(params=list(STYLES))
+def style(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=TABLES, ids=label)
+def table(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return request.param
+
+
+@pytest.fixture
+def model(table: dict[str, Any], style: str) -> Decoder:
+    return make_model(style, table)
+
+
+def draw_tokens(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(1, VOCABULARY_ROWS, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def draw_normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(actual: Tensor, expected: Tensor, what: str = "logits", slack: float = 1.0) -> None:
+    """Equal but for the order of fp32 sums."""
+    torch.testing.assert_close(
+        actual, expected, rtol=1e-4 * slack, atol=2e-5 * slack, msg=lambda text: f"{what}: {text}"
+    )
+
+
+def first_encoding(model: Decoder) -> Encoding:
+    encoding = model.encodings[0]
+    assert isinstance(encoding, Encoding)
+    return encoding
+
+
+# 1. Padding
+
+
+@pytest.mark.parametrize(("pad", "padding_segment"), [(0, 0), (7, 9)])
+@pytest.mark.parametrize("side", ["left", "right", "right without segments"])
+@torch.no_grad()
+def test_padding_changes_no_real_token(model: Decoder, side: str, pad: int, padding_segment: int) -> None:
+    sizes = (LENGTH, 7, 3)
+    width = LENGTH + 2
+    tokens = torch.full((len(sizes), width), pad)
+    segments = torch.full((len(sizes), width), padding_segment)
+    places = [slice(width - size, width) if side == "left" else slice(0, size) for size in sizes]
+    rows = [draw_tokens(1, size, seed=size) for size in sizes]
+    for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+        tokens[i, place], segments[i, place] = row[0], 1
+    logits = model(tokens, segments_BT=None if side.endswith("without segments") else segments)
+    for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+        assert_same(logits[i, place], model(row)[0], f"row of {sizes[i]} tokens")
+
+
+# 2. Cache
+
+
+def decode(model: Decoder, tokens: Tensor, chunks: Sequence[int], **along: Tensor | None) -> Tensor:
+    """Logits of all tokens, read `chunks` at a time; `along` holds positions_BT and segments_BT."""
+    assert sum(chunks) == tokens.shape[1]
+    cache = model.new_cache(len(tokens), tokens.shape[1])
+    parts = []
+    for end, size in zip(itertools.accumulate(chunks), chunks, strict=True):
+        now = slice(end - size, end)
+        given = {name: value[:, now] for name, value in along.items() if value is not None}
+        parts.append(model(tokens[:, now], cache=cache, **given))
+    return torch.cat(parts, dim=1)
+
+
+CHUNKS = [(1,) * LENGTH, (5, 1, 4, 2), (1, 11), (11, 1), (12,)]
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@torch.no_grad()
+def test_cached_decoding_equals_the_full_pass(model: Decoder, chunks: tuple[int, ...]) -> None:
+    tokens = draw_tokens(3, LENGTH)
+    assert_same(decode(model, tokens, chunks), model(tokens))
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@torch.no_grad()
+def test_cached_decoding_of_left_padded_rows_equals_the_rows_alone(model: Decoder, chunks: tuple[int, ...]) -> None:
+    sizes = (LENGTH, 8, 3)
+    tokens = draw_tokens(len(sizes), LENGTH)
+    segments = torch.stack([(torch.arange(LENGTH) >= LENGTH - size).long() for size in sizes])
+    logits = decode(model, tokens, chunks, segments_BT=segments)
+    for i, size in enumerate(sizes):
+        assert_same(logits[i, LENGTH - size :], model(tokens[i : i + 1, LENGTH - size :])[0], f"row of {size} tokens")
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@torch.no_grad()
+def test_cached_decoding_keeps_explicit_positions(model: Decoder, chunks: tuple[int, ...]) -> None:
+    tokens = draw_tokens(2, LENGTH)
+    positions = torch.stack([torch.arange(LENGTH) * 3 + 2, torch.arange(LENGTH) + 40])
+    assert_same(decode(model, tokens, chunks, positions_BT=positions), model(tokens, positions_BT=positions))
+
+
+# 3. Packing
+
+DOCUMENT_SIZES = (6, 4, 1, 3)
+
+
+def packed_rows() -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
+    """Two documents by number, then two rows that hold all of them in another order, with padding at the end."""
+    documents = [draw_tokens(size, seed=20 + i) for i, size in enumerate(DOCUMENT_SIZES)]
+    tokens, segments, positions = (torch.zeros(2, sum(DOCUMENT_SIZES) + 2, dtype=torch.int64) for _ in range(3))
+    for row, order in enumerate(((0, 1, 2, 3), (3, 2, 0, 1))):
+        start = 0
+        for number in order:
+            place = slice(start, start + DOCUMENT_SIZES[number])
+            tokens[row, place], segments[row, place] = documents[number], number + 1
+            positions[row, place] = torch.arange(DOCUMENT_SIZES[number])
+            start = place.stop
+    return documents, tokens, segments, positions
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["default positions", "explicit positions"])
+@torch.no_grad()
+def test_packed_documents_equal_the_documents_alone(model: Decoder, explicit: bool) -> None:
+    documents, tokens, segments, positions = packed_rows()
+    logits = model(tokens, positions_BT=positions if explicit else None, segments_BT=segments)
+    for number, document in enumerate(documents):
+        for row in range(2):
+            packed = logits[row, segments[row] == number + 1]
+            assert_same(packed, model(document[None])[0], f"document {number} in row {row}")
+
+
+# 4. Explicit positions
+
+
+@torch.no_grad()
+def test_explicit_positions_equal_default_ones(model: Decoder) -> None:
+    tokens = draw_tokens(3, LENGTH)
+    expected = model(tokens)
+    assert_same(model(tokens, positions_BT=torch.arange(LENGTH)[None]), expected, "one row of positions for all")
+    assert_same(model(tokens, positions_BT=torch.arange(LENGTH).expand(3, -1)), expected, "a row of positions for each")
+
+
+@torch.no_grad()
+def test_shift_invariance_is_as_claimed(model: Decoder) -> None:
+    tokens = draw_tokens(2, LENGTH)
+    expected = model(tokens)
+    shifted = model(tokens, positions_BT=torch.arange(LENGTH)[None] + 37)
+    each_row_its_own = model(tokens, positions_BT=torch.arange(LENGTH) + torch.tensor([[11], [60]]))
+    if first_encoding(model).shift_invariant:
+        assert_same(shifted, expected, slack=3)
+        assert_same(each_row_its_own, expected, slack=3)
+    else:
+        assert (shifted - expected).abs().max() > 1e-2
+        assert ((each_row_its_own - expected).abs().amax((1, 2)) > 1e-2).all()
+
+
+# 5. A position does not depend on what follows it
+
+
+@torch.no_grad()
+def test_logits_do_not_depend_on_the_length_of_the_sequence(model: Decoder) -> None:
+    tokens = draw_tokens(2, LENGTH)
+    prefixes = (1, 2, 5, LENGTH - 1)
+    before = [model(tokens[:, :size]) for size in prefixes]
+    whole = model(tokens)
+    for size, logits in zip(prefixes, before, strict=True):
+        assert_same(logits, whole[:, :size], f"prefix of {size} tokens")
+        # A hidden maximum, kept from the longer call, would show here.
+        assert torch.equal(model(tokens[:, :size]), logits)
+
+
+# 6. Backends
+
+
+def one_batch(layout: str, seed: int) -> dict[str, Tensor | None]:
+    """Tokens of one model, what they are to predict and where; by name as in DeviceBatch."""
+    generator = torch.Generator().manual_seed(seed)
+    _, tokens, segments, positions = packed_rows()
+    tokens = tokens.roll(seed, dims=1)[:, torch.randperm(tokens.shape[1], generator=generator)]
+    predicting = torch.randperm(tokens.numel(), generator=generator)[:9]
+    return {
+        "tokens_NRT": tokens,
+        "segments_NRT": segments if layout == "packed" else None,
+        "positions_NRT": positions if layout == "packed" else None,
+        "predicting_NP": predicting,
+        "targets_NP": torch.randint(1, VOCABULARY_ROWS, predicting.shape, generator=generator),
+        "weights_NP": torch.ones(len(predicting)),
+    }
+
+
+def loss_and_gradients(model: Decoder, batch: Mapping[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor]]:
+    """By plain autograd, of the real entries only."""
+    tokens, predicting, targets, weights = (
+        batch[name] for name in ("tokens_NRT", "predicting_NP", "targets_NP", "weights_NP")
+    )
+    assert tokens is not None and predicting is not None and targets is not None and weights is not None
+    logits = model(tokens, positions_BT=batch["positions_NRT"], segments_BT=batch["segments_NRT"])
+    real = weights > 0
+    loss = F.cross_entropy(logits.flatten(0, 1)[predicting[real]], targets[real])
+    parameters = dict(model.named_parameters())
+    gradients = torch.autograd.grad(loss, list(parameters.values()))
+    return loss.detach(), dict(zip(parameters, gradients, strict=True))
+
+
+def assert_same_gradients(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    assert list(actual) == list(expected)
+    for name, gradient in expected.items():
+        assert gradient.abs().max() > 0, f"{name} has no gradient"
+        error = (actual[name] - gradient).abs().max() / gradient.abs().max()
+        assert error < 1e-4, f"gradient of {name} is off by {error:.1e} of its largest entry"
+
+
+@pytest.mark.parametrize("layout", ["plain", "packed"])
+def test_fused_and_written_out_attention_agree(
+    model: Decoder, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, calls = F.scaled_dot_product_attention, []
+
+    def counted(*arguments: Any, **settings: Any) -> Tensor:
+        calls.append(settings)
+        return kernel(*arguments, **settings)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
+    batch = one_batch(layout, seed=1)
+    model.fused = True
+    fused_loss, fused = loss_and_gradients(model, batch)
+    usual = type(first_encoding(model)).normalize is Encoding.normalize
+    assert len(calls) == (model.config.layers if usual else 0)
+    calls.clear()
+    model.fused = False
+    written_loss, written = loss_and_gradients(model, batch)
+    assert not calls
+    assert_same(fused_loss, written_loss, "loss")
+    assert_same_gradients(fused, written)
+
+
+@pytest.mark.parametrize("layout", ["plain", "packed"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_fleet_equals_its_models_alone(table: dict[str, Any], style: str, layout: str, count: int) -> None:
+    models = [make_model(style, table, seed=seed) for seed in range(count)]
+    batches = [one_batch(layout, seed) for seed in range(count)]
+    if count > 1:
+        # A model with fewer targets than the others: the rest of its row is filled up and must not count.
+        weights = batches[1]["weights_NP"]
+        assert weights is not None
+        weights[4:] = 0
+    fleet = Fleet(make_model(style, table), count, torch.device("cpu"))
+    for row, model in enumerate(models):
+        fleet.matrix_NW[row] = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    stacked: dict[str, Any] = {
+        name: None if value is None else torch.stack([typing.cast(Tensor, batch[name]) for batch in batches])
+        for name, value in batches[0].items()
+    }
+    losses, gradients = fleet.gradients(DeviceBatch(**stacked), None)
+    predicted = fleet.predictions(fleet.matrix_NW, DeviceBatch(**stacked))
+    by_name = fleet.unflatten(gradients)
+    for row, (model, batch) in enumerate(zip(models, batches, strict=True)):
+        model.fused = True
+        loss, expected = loss_and_gradients(model, batch)
+        assert_same(losses[row], loss, f"loss of model {row}")
+        assert_same_gradients({name: value[row] for name, value in by_name.items()}, expected)
+        tokens, predicting = batch["tokens_NRT"], batch["predicting_NP"]
+        assert tokens is not None and predicting is not None
+        logits = model(tokens, positions_BT=batch["positions_NRT"], segments_BT=batch["segments_NRT"])
+        assert torch.equal(predicted[row], logits.flatten(0, 1)[predicting].argmax(-1))
+
+
+# 7. Precision
+
+FAR_POSITIONS = torch.tensor([0, 1, 2, 127, 128, 255, 256, 257, 258, 259, *range(2000, 2012), *range(4000, 4011)])
+
+
+def far_positions(encoding: Encoding) -> Tensor:
+    last = encoding.last_position
+    return FAR_POSITIONS[None] if last is None else FAR_POSITIONS[None, FAR_POSITIONS <= last]
+
+
+def in_bf16_and_in_fp32(style: str, table: Mapping[str, Any]) -> tuple[Encoding, Encoding]:
+    """An encoding of a model cast to bf16, and one never cast that has the same, rounded, weights."""
+    rounded, exact = (make_model(style, table, context=4100) for _ in range(2))
+    rounded.to(torch.bfloat16)
+    with torch.no_grad():
+        for ours, theirs in zip(exact.parameters(), rounded.parameters(), strict=True):
+            ours.copy_(theirs.float())
+    return first_encoding(rounded), first_encoding(exact)
+
+
+@torch.no_grad()
+def test_a_bf16_model_rounds_embeddings_and_rotations_only_at_the_end(table: dict[str, Any], style: str) -> None:
+    rounded, exact = in_bf16_and_in_fp32(style, table)
+    positions = far_positions(rounded)
+    geometry, length = rounded.geometry, positions.shape[1]
+    # Embeddings of zero make a lost position visible, which a large embedding would drown.
+    for x_BTD in (torch.zeros(1, length, geometry.width), draw_normal(1, length, geometry.width)):
+        x_BTD = x_BTD.bfloat16()
+        expected = exact.embed(x_BTD.float(), positions)
+        actual = rounded.embed(x_BTD, positions)
+        assert actual.dtype == torch.bfloat16
+        assert_rounded_once_or_twice(actual, expected, scale=expected.abs() + (expected - x_BTD).abs())
+    x_BHTK = draw_normal(1, geometry.heads, length, geometry.head_width).bfloat16()
+    expected = exact.rotate(x_BHTK.float(), positions)
+    actual = rounded.rotate(x_BHTK, positions)
+    assert actual.dtype == torch.bfloat16
+    assert_rounded_once_or_twice(actual, expected, scale=expected.abs() + x_BHTK.abs().amax())
+
+
+def assert_rounded_once_or_twice(actual: Tensor, expected: Tensor, scale: Tensor) -> None:
+    """bf16 rounds to within one part in 2^9; positions lost in bf16 would err by as much as the values themselves."""
+    assert ((actual.float() - expected).abs() <= 2**-8 * scale + 1e-6).all()
+
+
+@torch.no_grad()
+def test_a_bf16_model_has_an_exact_fp32_bias_and_scale(table: dict[str, Any], style: str) -> None:
+    rounded, exact = in_bf16_and_in_fp32(style, table)
+    positions = far_positions(rounded)
+    geometry = rounded.geometry
+    shape = (1, geometry.heads, positions.shape[1], geometry.head_width)
+    q_BHTK, k_BHTK = draw_normal(*shape, seed=1).bfloat16(), draw_normal(*shape, seed=2).bfloat16()
+    actual = rounded.bias(q_BHTK, k_BHTK, positions, positions)
+    expected = exact.bias(q_BHTK.float(), k_BHTK.float(), positions, positions)
+    assert (actual is None) == (expected is None)
+    if actual is not None and expected is not None:
+        assert actual.dtype == torch.float32
+        torch.testing.assert_close(actual, expected, rtol=2e-7, atol=1e-7)
+    actual_scale, expected_scale = (torch.as_tensor(each.scale(positions)) for each in (rounded, exact))
+    assert actual_scale.dtype == torch.float32
+    torch.testing.assert_close(actual_scale, expected_scale, rtol=2e-7, atol=0)
+
+
+# 8. Range
+
+
+@torch.no_grad()
+def test_positions_end_where_the_encoding_says(model: Decoder) -> None:
+    tokens = draw_tokens(2, LENGTH)
+    last = first_encoding(model).last_position
+    if last is None:
+        logits = model(tokens, positions_BT=torch.arange(100_000 - LENGTH + 1, 100_001)[None])
+        assert logits.isfinite().all()
+        if first_encoding(model).shift_invariant:
+            # Phases in fp32 are off by up to 0.004 there; in bf16 they would mean nothing.
+            torch.testing.assert_close(logits, model(tokens), rtol=0, atol=0.1)
+        return
+    at_the_end = torch.arange(last - LENGTH + 1, last + 1)[None]
+    assert model(tokens, positions_BT=at_the_end).isfinite().all()
+    with pytest.raises(UserError, match=str(last + 1)):
+        model(tokens, positions_BT=at_the_end + 1)
+    row = draw_tokens(1, last + 2)
+    assert model(row[:, : last + 1]).isfinite().all()
+    with pytest.raises(UserError, match=str(last + 1)):
+        model(row)
+    cache = model.new_cache(1, last + 2)
+    model(row[:, : last + 1], cache=cache)
+    with pytest.raises(UserError, match=str(last + 1)):
+        model(row[:, last + 1 :], cache=cache)
+
+
+# 9. Causality
+
+
+@pytest.mark.parametrize("changed", [1, 6, LENGTH - 1])
+@torch.no_grad()
+def test_a_later_token_never_changes_an_earlier_logit(model: Decoder, changed: int) -> None:
+    tokens = draw_tokens(1, LENGTH)
+    others = tokens.clone()
+    others[:, changed] = tokens[:, changed] % (VOCABULARY_ROWS - 1) + 1
+    before, after = model(tokens), model(others)
+    assert torch.equal(before[:, :changed], after[:, :changed])
+    for place in range(changed, LENGTH):
+        assert (before[:, place] - after[:, place]).abs().max() > 1e-4
+
+
+# 10. Trace
+
+
+def record(encoding: Encoding, hook: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[Any, ...], Any]]:
+    """The (arguments, result) of every later call of `hook`."""
+    original: Callable[..., Any] = getattr(encoding, hook)
+    calls: list[tuple[tuple[Any, ...], Any]] = []
+
+    def recorded(*arguments: Any) -> Any:
+        calls.append((arguments, original(*arguments)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(encoding, hook, recorded, raising=False)
+    return calls
+
+
+@pytest.mark.parametrize("layout", ["plain", "packed"])
+@torch.no_grad()
+def test_a_trace_tells_what_attention_did(model: Decoder, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, tokens, segments, _ = packed_rows()
+    packed = layout == "packed"
+    given = segments if packed else None
+    untraced = model(tokens, segments_BT=given)
+    biases = [record(encoding, "bias", monkeypatch) for encoding in model.encodings]  # type: ignore[arg-type]
+    scales = [record(encoding, "scale", monkeypatch) for encoding in model.encodings]  # type: ignore[arg-type]
+    trace = Trace()
+    assert_same(model(tokens, segments_BT=given, trace=trace), untraced)
+    length = tokens.shape[1]
+    visible = torch.tensor(
+        [
+            [[s <= t and (not packed or row[s] == row[t]) for s in range(length)] for t in range(length)]
+            for row in segments.tolist()
+        ]
+    )[:, None]
+    assert len(trace.layers) == model.config.layers
+    for layer, traced in enumerate(trace.layers):
+        index = model.encoding_of_layer[layer]
+        (queries, keys, *_), bias = biases[index].pop(0)
+        _, scale = scales[index].pop(0)
+        shape = (2, model.config.heads, length, length)
+        assert traced.content_BHTS.shape == traced.logits_BHTS.shape == traced.weights_BHTS.shape == shape
+        assert_same(traced.content_BHTS, torch.einsum("bhtk,bhsk->bhts", queries, keys) * scale, "content")
+        expected = traced.content_BHTS + (0 if bias is None else bias)
+        assert torch.equal(traced.logits_BHTS, torch.where(visible, expected, -math.inf))
+        weights = traced.weights_BHTS
+        assert (weights[~visible.expand(shape)] == 0).all()
+        assert (weights >= 0).all()
+        if type(model.encodings[index]).normalize is Encoding.normalize:
+            assert_same(weights.sum(-1), torch.ones(shape[:-1]), "sum of weights")
+            assert_same(weights, torch.softmax(traced.logits_BHTS, dim=-1), "weights")
+    assert len(trace.residual_BTD) == model.config.layers + 1
+    assert_same(model.unembed(model.final_norm(trace.residual_BTD[-1])), untraced, "logits of the last residual")
+
+
+# 11. Resolved facts
+
+
+def test_resolved_facts_are_plain_json(model: Decoder) -> None:
+    for encoding in model.encodings:
+        assert isinstance(encoding, Encoding)
+        facts = encoding.resolved()
+        assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+
+
+# 12. Initial weights
+
+
+def test_a_seed_gives_the_same_weights_whatever_the_encoding(table: dict[str, Any], style: str) -> None:
+    def weights(encoding: Mapping[str, Any], seed: int) -> dict[str, Tensor]:
+        model = build(STYLES[style], VOCABULARY_ROWS, [encoding], Lengths(trained=CONTEXT // 2, met=CONTEXT))
+        initialize(model, seed)
+        return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    ours, again, other_seed = weights(table, 3), weights(table, 3), weights(table, 4)
+    without = weights({"name": "none"}, 3)
+    assert {name for name in ours if not name.startswith("encodings.")} == set(without)
+    for name, value in ours.items():
+        assert torch.equal(value, again[name]), name
+        if value.std() > 0:
+            assert not torch.equal(value, other_seed[name]), name
+        if name in without:
+            assert torch.equal(value, without[name]), name
+
+
+# The contract itself: encodings found through LENGTHWISE_PATH are covered, and broken ones are caught.
+
+DOUBLES: dict[str, tuple[str, set[str]]] = {
+    "double_sound": (
+        """
+        def bias(self, q, k, query, key):
+            return -0.3 * distances(query, key)[:, None].float().sqrt().expand(-1, self.geometry.heads, -1, -1)
+        """,
+        set(),
+    ),
+    "double_counts_columns": (
+        """
+        shift_invariant = False
+        def embed(self, x, positions):
+            return x + torch.arange(x.shape[1])[:, None].float().sin().to(x.dtype)
+        """,
+        {
+            "test_padding_changes_no_real_token",
+            "test_cached_decoding_equals_the_full_pass",
+            "test_cached_decoding_of_left_padded_rows_equals_the_rows_alone",
+            "test_cached_decoding_keeps_explicit_positions",
+            "test_packed_documents_equal_the_documents_alone",
+            "test_shift_invariance_is_as_claimed",
+        },
+    ),
+    "double_counts_from_the_end": (
+        """
+        shift_invariant = False
+        def embed(self, x, positions):
+            left = positions.amax(dim=1, keepdim=True) - positions
+            return x + left[..., None].float().sin().to(x.dtype)
+        """,
+        {"test_logits_do_not_depend_on_the_length_of_the_sequence", "test_padding_changes_no_real_token"},
+    ),
+    "double_remembers": (
+        """
+        longest = 0
+        def scale(self, positions):
+            self.longest = max(self.longest, positions.shape[1])
+            return self.geometry.logit_scale * (1 + 0.1 * self.longest)
+        """,
+        {"test_logits_do_not_depend_on_the_length_of_the_sequence"},
+    ),
+    "double_rounds_distances": (
+        """
+        def bias(self, q, k, query, key):
+            return -0.1 * distances(query, key)[:, None].to(q.dtype).expand(-1, self.geometry.heads, -1, -1).float()
+        """,
+        {"test_a_bf16_model_has_an_exact_fp32_bias_and_scale"},
+    ),
+    "double_has_a_float_buffer": (
+        """
+        shift_invariant = False
+        def __init__(self, config, geometry):
+            super().__init__(config, geometry)
+            self.register_buffer("frequencies", 1.37 ** -torch.arange(geometry.width).float())
+        def embed(self, x, positions):
+            return x + (positions[..., None].float() * self.frequencies.float()).sin().to(x.dtype)
+        """,
+        {"test_a_bf16_model_rounds_embeddings_and_rotations_only_at_the_end"},
+    ),
+    "double_claims_invariance": (
+        """
+        def embed(self, x, positions):
+            return x + positions[..., None].float().sin().to(x.dtype)
+        """,
+        {"test_shift_invariance_is_as_claimed"},
+    ),
+    "double_does_nothing": ("shift_invariant = False", {"test_shift_invariance_is_as_claimed"}),
+    "double_ends_unannounced": (
+        """
+        shift_invariant = False
+        def embed(self, x, positions):
+            return x + torch.linspace(0, 4, 5000)[positions][..., None].sin().to(x.dtype)
+        """,
+        {"test_positions_end_where_the_encoding_says"},
+    ),
+    "double_peeks": (
+        """
+        def embed(self, x, positions):
+            return x + 0.5 * x.roll(-1, dims=1)
+        """,
+        {"test_a_later_token_never_changes_an_earlier_logit"},
+    ),
+    "double_tells_tensors": (
+        "def resolved(self): return {'slope': torch.ones(1)}",
+        {"test_resolved_facts_are_plain_json"},
+    ),
+}
+HEADER = """
+import torch
+from lengthwise.encodings.encoding import Encoding, distances
+
+class Double(Encoding):
+    name = "{name}"
+"""
+
+
+def test_encodings_of_lengthwise_path_are_covered_and_broken_ones_caught(tmp_path: Path) -> None:
+    (tmp_path / "encodings").mkdir()
+    for name, (body, _) in DOUBLES.items():
+        text = HEADER.format(name=name) + textwrap.indent(textwrap.dedent(body), "    ")
+        (tmp_path / "encodings" / f"{name}.py").write_text(text)
+    outcomes = tmp_path / "outcomes.xml"
+    options = ["-q", "-k", "double_ and t5", f"--junitxml={outcomes}", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    finished = subprocess.run(
+        [sys.executable, "-m", "pytest", str(Path(__file__)), *options, "-o", "addopts="],
+        env={**os.environ, "LENGTHWISE_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert outcomes.exists(), finished.stdout + finished.stderr
+    failed: dict[str, set[str]] = {name: set() for name in DOUBLES}
+    seen: dict[str, set[str]] = {name: set() for name in DOUBLES}
+    for case in ElementTree.parse(outcomes).iter("testcase"):
+        test, _, parameters = case.attrib["name"].partition("[")
+        double = parameters.split("-")[0]
+        seen[double].add(test)
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed[double].add(test)
+    assert seen["double_sound"] == {name for name, value in globals().items() if is_contract_test(name, value)}
+    assert not failed["double_sound"], finished.stdout
+    for name, (_, expected) in DOUBLES.items():
+        assert expected <= failed[name], f"{name} was not caught by {expected - failed[name]}"
+
+
+def is_contract_test(name: str, value: Any) -> bool:
+    own = test_encodings_of_lengthwise_path_are_covered_and_broken_ones_caught
+    return name.startswith("test_") and callable(value) and value is not own
