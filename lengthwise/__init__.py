@@ -1,11 +1,11 @@
 """What happens when a Transformer trained on short sequences meets longer ones, and why.
 
-    import lengthwise as lw
+import lengthwise as lw
 
-    lw.task("copy.repeat").sample(length=5, count=2)
-    lw.encoding("rotary", fraction=0.5)
-    results = lw.run("quickstart", out="runs/quickstart")
-    results.table()
+lw.task("copy.repeat").sample(length=5, count=2)
+lw.encoding("rotary", fraction=0.5)
+results = lw.run("quickstart", out="runs/quickstart")
+results.table()
 """
 
 from collections.abc import Iterable

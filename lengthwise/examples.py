@@ -31,7 +31,7 @@ ABSENT = -1
 """Marks a cell of a column array that holds no token."""
 
 Column = tuple[Part, np.ndarray]
-"""A part and its token ids: (examples, tokens), ABSENT where an example has no token; or (tokens,), the same for all."""
+"""A part and its token ids: (examples, tokens), ABSENT where there is no token; or (tokens,), the same for all."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Finding things by name: a thing called `a` or `a.b` lives in the file `a.py` of its folder.
 
 Every class of that file with a `name` is found; nothing has to be registered. Folders named in the environment
-variable LENGTHWISE_PATH are searched too: `DIR/encodings/mine.py` adds the encoding `mine` without touching this package.
+variable LENGTHWISE_PATH are searched too: `DIR/encodings/mine.py` adds the encoding `mine` from outside the package.
 """
 
 import ast

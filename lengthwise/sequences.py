@@ -46,9 +46,7 @@ def render(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool 
 def join(parts: list[Sequences], pad: int) -> Sequences:
     """One after the other, at the width of the widest."""
     width = max(part.tokens.shape[1] for part in parts)
-    tokens = [
-        np.pad(part.tokens, ((0, 0), (0, width - part.tokens.shape[1])), constant_values=pad) for part in parts
-    ]
+    tokens = [np.pad(part.tokens, ((0, 0), (0, width - part.tokens.shape[1])), constant_values=pad) for part in parts]
     return Sequences(
         np.concatenate(tokens),
         np.concatenate([part.prompt for part in parts]),

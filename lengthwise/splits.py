@@ -21,28 +21,33 @@ class Split(StrEnum):
     TEST = "test"
 
 
-_RANGES = {Split.TRAIN: (0, 870), Split.VALIDATION: (870, 935), Split.TEST: (935, 1000)}
-"""Thousandths of all prompts: 100,000 of the 115,000 published examples are for training."""
+_RANGES = {Split.TRAIN: (0, 890), Split.VALIDATION: (890, 945), Split.TEST: (945, 1000)}
+"""Thousandths of all prompts: enough for the 100,000 of 115,000 published examples that are for training."""
 
 SMALLEST_SPACE = 500
 """With fewer different examples than this at a length, the splits share them: some slice would be nearly empty."""
 
 
-def draw(task: Task, split: Split, lengths: Sequence[int], count: int, seed: int, *names: str | int) -> Examples:
-    """`count` examples spread equally over `lengths`, shuffled; `names` tell repeated draws apart."""
+def draw(
+    task: Task, split: Split, lengths: Sequence[int], count: int, seed: int, *names: str | int, apart: bool = True
+) -> Examples:
+    """`count` examples spread equally over `lengths`, shuffled; `names` tell repeated draws apart.
+
+    `apart=False` for lengths that no other split uses: there every prompt may be drawn.
+    """
     batches = []
     for i, length in enumerate(lengths):
         share = count // len(lengths) + (i < count % len(lengths))
         if share:
             generator = stream(seed, "data", task.name, split.value, length, *names)
-            batches.append(_draw_length(task, split, length, share, generator))
+            batches.append(_draw_length(task, split if apart else None, length, share, generator))
     order = stream(seed, "shuffle", task.name, split.value, *names).permutation(count)
     return concatenate(batches).select(order)
 
 
-def in_split(examples: Examples, split: Split) -> np.ndarray:
-    """Which examples may be in `split`."""
-    first, last = _RANGES[split]
+def in_split(examples: Examples, split: Split | None) -> np.ndarray:
+    """Which examples may be in `split`; None for all."""
+    first, last = _RANGES[split] if split else (0, 1000)
     thousandth = examples.fingerprints() % np.uint64(1000)
     return (thousandth >= first) & (thousandth < last)
 
@@ -53,14 +58,14 @@ def is_shared(task: Task, length: int) -> bool:
     return listed is not None and len(listed) < SMALLEST_SPACE
 
 
-def _draw_length(task: Task, split: Split, length: int, count: int, generator: np.random.Generator) -> Examples:
+def _draw_length(task: Task, split: Split | None, length: int, count: int, generator: np.random.Generator) -> Examples:
     listed = task.all_examples(length)
     if listed is not None:
         pool = np.arange(len(listed)) if len(listed) < SMALLEST_SPACE else np.flatnonzero(in_split(listed, split))
         rounds = -(-count // len(pool))  # each once; again only when all have been used
         chosen = np.concatenate([generator.permutation(pool) for _ in range(rounds)])[:count]
         return listed.select(chosen)
-    first, last = _RANGES[split]
+    first, last = _RANGES[split] if split else (0, 1000)
     kept: list[Examples] = []
     missing = count
     for _ in range(40):
@@ -71,6 +76,6 @@ def _draw_length(task: Task, split: Split, length: int, count: int, generator: n
         if missing == 0:
             return concatenate(kept)
     raise UserError(
-        f"{task.name} has too few different examples of length {length} to keep {split.value} apart from the others; "
+        f"{task.name} has too few different examples of length {length} to keep {split} examples apart from others; "
         "begin with a greater length or use more symbols"
     )

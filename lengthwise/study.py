@@ -178,7 +178,7 @@ def _resolve(choice: EncodingChoice) -> EncodingChoice:
     return EncodingChoice(choice.label, tuple(layers))
 
 
-def _named(choice: str | Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _named(choice: Any, kind: str) -> dict[str, Any]:
     if isinstance(choice, str):
         return {"name": choice}
     if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):

@@ -3,7 +3,7 @@
 Shape letters: N models of a fleet, B batch, H heads, T queries, S keys, K head width, D model width.
 """
 
-import copy
+import inspect
 import itertools
 import json
 import math
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from lengthwise import registry
 from lengthwise.encodings.encoding import Encoding
-from lengthwise.engine.fleet import DeviceBatch, Fleet
+from lengthwise.engine.fleet import Fleet
 from lengthwise.errors import UserError
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
@@ -101,14 +101,12 @@ def draw_normal(*shape: int, seed: int = 0) -> Tensor:
 def assert_same(actual: Tensor, expected: Tensor, what: str = "logits", slack: float = 1.0) -> None:
     """Equal but for the order of fp32 sums."""
     torch.testing.assert_close(
-        actual, expected, rtol=1e-4 * slack, atol=2e-5 * slack, msg=lambda text: f"{what}: {text}"
+        actual, expected, rtol=1e-5 * slack, atol=1e-5 * slack, msg=lambda text: f"{what}: {text}"
     )
 
 
 def first_encoding(model: Decoder) -> Encoding:
-    encoding = model.encodings[0]
-    assert isinstance(encoding, Encoding)
-    return encoding
+    return model.distinct_encodings()[0]
 
 
 # 1. Padding
@@ -175,13 +173,34 @@ def test_cached_decoding_keeps_explicit_positions(model: Decoder, chunks: tuple[
     assert_same(decode(model, tokens, chunks, positions_BT=positions), model(tokens, positions_BT=positions))
 
 
+FORGETS_SEGMENTS = pytest.mark.xfail(
+    strict=True, reason="Decoder.places does not look at cached segments where a single token comes without its own"
+)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [(3,), pytest.param((2, 1), marks=FORGETS_SEGMENTS), pytest.param((1, 1, 1), marks=FORGETS_SEGMENTS)],
+    ids=str,
+)
+@torch.no_grad()
+def test_cached_padding_stays_hidden_from_tokens_without_segments(model: Decoder, chunks: tuple[int, ...]) -> None:
+    padding, prompt_end = 4, LENGTH - 3
+    tokens = draw_tokens(1, LENGTH)
+    segments = (torch.arange(prompt_end) >= padding).long()[None]
+    cache = model.new_cache(1, LENGTH)
+    parts = [model(tokens[:, :prompt_end], segments_BT=segments, cache=cache)]
+    parts += [model(part, cache=cache) for part in tokens[:, prompt_end:].split(list(chunks), dim=1)]
+    assert_same(torch.cat(parts, dim=1)[:, padding:], model(tokens[:, padding:]))
+
+
 # 3. Packing
 
 DOCUMENT_SIZES = (6, 4, 1, 3)
 
 
 def packed_rows() -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
-    """Two documents by number, then two rows that hold all of them in another order, with padding at the end."""
+    """Documents; tokens, segments and positions of two rows that hold them all, in different orders, then padding."""
     documents = [draw_tokens(size, seed=20 + i) for i, size in enumerate(DOCUMENT_SIZES)]
     tokens, segments, positions = (torch.zeros(2, sum(DOCUMENT_SIZES) + 2, dtype=torch.int64) for _ in range(3))
     for row, order in enumerate(((0, 1, 2, 3), (3, 2, 0, 1))):
@@ -249,10 +268,10 @@ def test_logits_do_not_depend_on_the_length_of_the_sequence(model: Decoder) -> N
 
 
 def one_batch(layout: str, seed: int) -> dict[str, Tensor | None]:
-    """Tokens of one model, what they are to predict and where; by name as in DeviceBatch."""
+    """Tokens of one model, what they are to predict and where; by name as in Batch."""
     generator = torch.Generator().manual_seed(seed)
-    _, tokens, segments, positions = packed_rows()
-    tokens = tokens.roll(seed, dims=1)[:, torch.randperm(tokens.shape[1], generator=generator)]
+    _, packed, segments, positions = packed_rows()
+    tokens = draw_tokens(*packed.shape, seed=seed)
     predicting = torch.randperm(tokens.numel(), generator=generator)[:9]
     return {
         "tokens_NRT": tokens,
@@ -287,9 +306,7 @@ def assert_same_gradients(actual: Mapping[str, Tensor], expected: Mapping[str, T
 
 
 @pytest.mark.parametrize("layout", ["plain", "packed"])
-def test_fused_and_written_out_attention_agree(
-    model: Decoder, layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fused_and_written_out_attention_agree(model: Decoder, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, calls = F.scaled_dot_product_attention, []
 
     def counted(*arguments: Any, **settings: Any) -> Tensor:
@@ -327,8 +344,8 @@ def test_a_fleet_equals_its_models_alone(table: dict[str, Any], style: str, layo
         name: None if value is None else torch.stack([typing.cast(Tensor, batch[name]) for batch in batches])
         for name, value in batches[0].items()
     }
-    losses, gradients = fleet.gradients(DeviceBatch(**stacked), None)
-    predicted = fleet.predictions(fleet.matrix_NW, DeviceBatch(**stacked))
+    losses, gradients = fleet.gradients(stacked, None)
+    predicted = fleet.predictions(fleet.matrix_NW, stacked)
     by_name = fleet.unflatten(gradients)
     for row, (model, batch) in enumerate(zip(models, batches, strict=True)):
         model.fused = True
@@ -348,7 +365,7 @@ FAR_POSITIONS = torch.tensor([0, 1, 2, 127, 128, 255, 256, 257, 258, 259, *range
 
 def far_positions(encoding: Encoding) -> Tensor:
     last = encoding.last_position
-    return FAR_POSITIONS[None] if last is None else FAR_POSITIONS[None, FAR_POSITIONS <= last]
+    return FAR_POSITIONS[None] if last is None else FAR_POSITIONS[None, last >= FAR_POSITIONS]
 
 
 def in_bf16_and_in_fp32(style: str, table: Mapping[str, Any]) -> tuple[Encoding, Encoding]:
@@ -415,7 +432,7 @@ def test_positions_end_where_the_encoding_says(model: Decoder) -> None:
         assert logits.isfinite().all()
         if first_encoding(model).shift_invariant:
             # Phases in fp32 are off by up to 0.004 there; in bf16 they would mean nothing.
-            torch.testing.assert_close(logits, model(tokens), rtol=0, atol=0.1)
+            torch.testing.assert_close(logits, model(tokens), rtol=0, atol=0.02)
         return
     at_the_end = torch.arange(last - LENGTH + 1, last + 1)[None]
     assert model(tokens, positions_BT=at_the_end).isfinite().all()
@@ -429,6 +446,14 @@ def test_positions_end_where_the_encoding_says(model: Decoder) -> None:
     model(row[:, : last + 1], cache=cache)
     with pytest.raises(UserError, match=str(last + 1)):
         model(row[:, last + 1 :], cache=cache)
+
+
+@pytest.mark.xfail(strict=True, reason="Decoder._check looks at the largest position only; a table wraps around at -1")
+@torch.no_grad()
+def test_a_finite_table_refuses_negative_positions(style: str) -> None:
+    model = make_model(style, {"name": "learned"})
+    with pytest.raises(UserError, match="-1"):
+        model(draw_tokens(1, LENGTH), positions_BT=torch.arange(LENGTH)[None] - 1)
 
 
 # 9. Causality
@@ -469,8 +494,8 @@ def test_a_trace_tells_what_attention_did(model: Decoder, layout: str, monkeypat
     packed = layout == "packed"
     given = segments if packed else None
     untraced = model(tokens, segments_BT=given)
-    biases = [record(encoding, "bias", monkeypatch) for encoding in model.encodings]  # type: ignore[arg-type]
-    scales = [record(encoding, "scale", monkeypatch) for encoding in model.encodings]  # type: ignore[arg-type]
+    biases = [record(encoding, "bias", monkeypatch) for encoding in model.distinct_encodings()]
+    scales = [record(encoding, "scale", monkeypatch) for encoding in model.distinct_encodings()]
     trace = Trace()
     assert_same(model(tokens, segments_BT=given, trace=trace), untraced)
     length = tokens.shape[1]
@@ -493,7 +518,7 @@ def test_a_trace_tells_what_attention_did(model: Decoder, layout: str, monkeypat
         weights = traced.weights_BHTS
         assert (weights[~visible.expand(shape)] == 0).all()
         assert (weights >= 0).all()
-        if type(model.encodings[index]).normalize is Encoding.normalize:
+        if type(model.encoding_at(layer)).normalize is Encoding.normalize:
             assert_same(weights.sum(-1), torch.ones(shape[:-1]), "sum of weights")
             assert_same(weights, torch.softmax(traced.logits_BHTS, dim=-1), "weights")
     assert len(trace.residual_BTD) == model.config.layers + 1
@@ -504,8 +529,7 @@ def test_a_trace_tells_what_attention_did(model: Decoder, layout: str, monkeypat
 
 
 def test_resolved_facts_are_plain_json(model: Decoder) -> None:
-    for encoding in model.encodings:
-        assert isinstance(encoding, Encoding)
+    for encoding in model.distinct_encodings():
         facts = encoding.resolved()
         assert json.loads(json.dumps(facts, allow_nan=False)) == facts
 
@@ -651,12 +675,13 @@ def test_encodings_of_lengthwise_path_are_covered_and_broken_ones_caught(tmp_pat
         seen[double].add(test)
         if case.find("failure") is not None or case.find("error") is not None:
             failed[double].add(test)
-    assert seen["double_sound"] == {name for name, value in globals().items() if is_contract_test(name, value)}
+    contract = {
+        name
+        for name, value in globals().items()
+        if name.startswith("test_") and {"model", "table"} & set(inspect.signature(value).parameters)
+    }
+    assert len(contract) > 12
+    assert seen["double_sound"] == contract
     assert not failed["double_sound"], finished.stdout
     for name, (_, expected) in DOUBLES.items():
         assert expected <= failed[name], f"{name} was not caught by {expected - failed[name]}"
-
-
-def is_contract_test(name: str, value: Any) -> bool:
-    own = test_encodings_of_lengthwise_path_are_covered_and_broken_ones_caught
-    return name.startswith("test_") and callable(value) and value is not own

@@ -44,12 +44,14 @@ class Encoding(nn.Module):
     name: ClassVar[str]
     shift_invariant: ClassVar[bool] = True
     """Whether adding a constant to all positions changes nothing; checked by the contract tests."""
-    per_layer: ClassVar[bool] = False
+    per_layer: bool = False
     """Whether each layer has an instance, and so weights, of its own; by default all layers share one."""
 
     @dataclass(frozen=True)
     class Config:
         """Settings of the encoding; the defaults are the published ones."""
+
+    config: Any
 
     def __init__(self, config: Any, geometry: Geometry) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ class T5(Encoding):
 
     def __init__(self, config: Config, geometry: Geometry) -> None:
         super().__init__(config, geometry)
-        self.per_layer = not config.shared  # type: ignore[misc]
+        self.per_layer = not config.shared
         self.table = nn.Parameter(torch.zeros(config.buckets, geometry.heads))
         buckets = torch.tensor(bucket_of_distance(config.buckets, config.max_distance))
         self.register_buffer("bucket_of_distance", buckets, persistent=False)

@@ -18,7 +18,7 @@ from lengthwise.splits import Split
 from lengthwise.tasks.task import Task
 
 CHUNK = 16_384
-"""Endless data is drawn this many examples at a time, whatever the batch size, so that the order never depends on it."""
+"""Endless data is drawn this many examples at a time, whatever the batch size: the order never depends on it."""
 
 
 class TrainingData:

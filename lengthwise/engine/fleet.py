@@ -1,15 +1,14 @@
 """Models of equal shape side by side: one set of stacked weights, one program.
 
-The decoder is written for one model; `torch.func.vmap` runs it for all. Weights live in one matrix, a row per model,
+The decoder is written for one model; `torch.func.vmap` runs it for all. Tensors live in one matrix, a row per model,
 so that clipping, optimizer and checkpoints are row operations.
 Shape letters: N models, W weights of one model, R rows, T tokens, P predicted tokens, V vocabulary rows.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
@@ -18,27 +17,14 @@ from lengthwise.engine.batches import Batch
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 
-Weights = dict[str, Any]
-"""Tensors by name."""
+Tensors = dict[str, Any]
+"""Tensors, or None, by name."""
 
 
-@dataclass(frozen=True)
-class DeviceBatch:
-    """A batch as tensors on the device."""
-
-    tokens_NRT: Tensor
-    segments_NRT: Tensor | None
-    positions_NRT: Tensor | None
-    predicting_NP: Tensor
-    targets_NP: Tensor
-    weights_NP: Tensor
-
-    @classmethod
-    def of(cls, batch: Batch, device: torch.device) -> "DeviceBatch":
-        def to(array: np.ndarray | None) -> Tensor | None:
-            return None if array is None else torch.from_numpy(array).to(device, non_blocking=True)
-
-        return cls(**{field.name: to(getattr(batch, field.name)) for field in fields(batch)})
+def to_device(batch: Batch, device: torch.device) -> Tensors:
+    """The arrays of a batch as tensors under their names; what it leaves out stays None."""
+    arrays = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return {name: None if array is None else torch.from_numpy(array).to(device) for name, array in arrays.items()}
 
 
 class Fleet:
@@ -55,7 +41,7 @@ class Fleet:
         self.matrix_NW = torch.zeros(count, sum(shape.numel() for shape in self.shapes.values()), device=device)
         self.leaves = {name: leaf.requires_grad_() for name, leaf in self.unflatten(self.matrix_NW).items()}
 
-    def unflatten(self, matrix_NW: Tensor) -> Weights:
+    def unflatten(self, matrix_NW: Tensor) -> Tensors:
         """Views of the rows under the names of the decoder's weights, each (N, *shape)."""
         parts = matrix_NW.detach().split([shape.numel() for shape in self.shapes.values()], dim=1)
         return {name: part.unflatten(1, shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
@@ -75,48 +61,46 @@ class Fleet:
         ]
         return torch.cat(parts).to(self.device)
 
-    def row(self, matrix_NW: Tensor, index: int) -> Weights:
+    def row(self, matrix_NW: Tensor, index: int) -> Tensors:
         """One model's weights, copied to the CPU, for a checkpoint of its own."""
-        return {
-            name: value[0].cpu().clone() for name, value in self.unflatten(matrix_NW[index : index + 1]).items()
-        }
+        return {name: value[0].cpu().clone() for name, value in self.unflatten(matrix_NW[index : index + 1]).items()}
 
-    def gradients(self, batch: DeviceBatch, dropout_seeds_N: Tensor | None) -> tuple[Tensor, Tensor]:
+    def gradients(self, batch: Tensors, dropout_seeds_N: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean loss of each model on its own examples (N,) and its gradient (N, W)."""
         losses = self._each(self._loss, self.leaves, batch, dropout_seeds_N)
         # The models are independent, so the gradient of the sum holds every model's own gradient.
         gradients = torch.autograd.grad(losses.sum(), list(self.leaves.values()))
         return losses.detach(), torch.cat([g.flatten(1) for g in gradients], dim=1)
 
-    def predictions(self, matrix_NW: Tensor, batch: DeviceBatch) -> Tensor:
+    def predictions(self, matrix_NW: Tensor, batch: Tensors) -> Tensor:
         """The most likely token (N, P) at every predicted place."""
         with torch.no_grad():
             return self._each(self._predict, self.unflatten(matrix_NW), batch, None)
 
     def _each(
-        self, function: Callable[..., Tensor], weights: Weights, batch: DeviceBatch, dropout_seeds_N: Tensor | None
+        self, function: Callable[..., Tensor], weights: Tensors, batch: Tensors, dropout_seeds_N: Tensor | None
     ) -> Tensor:
         """`function(weights, batch, seed)` for every model."""
-        arguments = (weights, vars(batch), {"seed": dropout_seeds_N})
+        arguments = (weights, batch, {"seed": dropout_seeds_N})
         if self.count > 1:
             given = tuple({name: 0 if value is not None else None for name, value in a.items()} for a in arguments)
             return vmap(function, in_dims=given)(*arguments)
         alone = [{name: None if value is None else value[0] for name, value in a.items()} for a in arguments]
         return function(*alone)[None]
 
-    def _logits(self, weights: Weights, batch: Weights, dropout_seed: Tensor | None) -> Tensor:
+    def _logits(self, weights: Tensors, batch: Tensors, dropout_seed: Tensor | None) -> Tensor:
         cast = {f"model.{name}": value.to(self.dtype) for name, value in weights.items()}
         tokens, segments, positions = batch["tokens_NRT"], batch["segments_NRT"], batch["positions_NRT"]
         arguments = (tokens, segments, positions, batch["predicting_NP"], dropout_seed)
         return functional_call(_Predict(self.model), cast, arguments)
 
-    def _loss(self, weights: Weights, batch: Weights, seed: dict[str, Tensor | None]) -> Tensor:
+    def _loss(self, weights: Tensors, batch: Tensors, seed: dict[str, Tensor | None]) -> Tensor:
         logits_PV = self._logits(weights, batch, seed["seed"])
         targets_P, weights_P = batch["targets_NP"], batch["weights_NP"]
         likelihood_P = logits_PV.gather(1, targets_P[:, None])[:, 0] - logits_PV.logsumexp(dim=-1)
         return -(likelihood_P * weights_P).sum() / weights_P.sum()
 
-    def _predict(self, weights: Weights, batch: Weights, seed: dict[str, Tensor | None]) -> Tensor:
+    def _predict(self, weights: Tensors, batch: Tensors, seed: dict[str, Tensor | None]) -> Tensor:
         return self._logits(weights, batch, None).argmax(dim=-1)
 
 

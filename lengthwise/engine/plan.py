@@ -13,7 +13,7 @@ from lengthwise.errors import UserError
 from lengthwise.evaluation.test_set import test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
-from lengthwise.results.directory import StudyDirectory
+from lengthwise.results.directory import RunDirectory, StudyDirectory
 from lengthwise.results.files import read_json
 from lengthwise.study import Run
 
@@ -69,7 +69,7 @@ def plan(runs: Sequence[Run], directory: StudyDirectory, largest: int) -> list[F
     return fleets
 
 
-def run_directory(directory: StudyDirectory, run: Run):  # noqa: ANN201
+def run_directory(directory: StudyDirectory, run: Run) -> RunDirectory:
     return directory.run(run.task["name"], run.encoding.label, run.seed, run.fingerprint)
 
 

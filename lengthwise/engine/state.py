@@ -4,6 +4,7 @@ import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -106,5 +107,6 @@ def checksum(tensors: dict[str, Tensor]) -> int:
     value = 0
     for name in sorted(tensors):
         value = zlib.crc32(name.encode(), value)
-        value = zlib.crc32(memoryview(tensors[name].contiguous().view(-1).view(torch.uint8).numpy()), value)
+        content: Any = tensors[name].contiguous().view(-1).view(torch.uint8).numpy()
+        value = zlib.crc32(content, value)
     return value

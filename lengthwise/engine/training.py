@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import DeviceBatch, Fleet
+from lengthwise.engine.fleet import Fleet, to_device
 from lengthwise.engine.optimizer import AdamW
 from lengthwise.engine.plan import FleetPlan, row_width_of, run_directory
 from lengthwise.engine.state import TrainingState, save_tensors
@@ -26,6 +26,7 @@ from lengthwise.results.files import append_rows, read_rows, write_json, write_r
 from lengthwise.results.provenance import provenance
 from lengthwise.seeding import derive
 from lengthwise.sequences import Sequences
+from lengthwise.study import Run
 
 LARGEST_LOGITS = 2**25
 """Elements of the largest logits tensor that evaluation makes at once (128 MiB)."""
@@ -89,7 +90,7 @@ class Trainer:
                 write_rows(directory.training, [r for r in read_rows(directory.training) if r["step"] <= state.step])
         return state
 
-    def _description(self, run: Any) -> dict[str, Any]:
+    def _description(self, run: Run) -> dict[str, Any]:
         parameters = {name: shape.numel() for name, shape in self.fleet.shapes.items()}
         model = self.fleet.model
         train, test = run.data.spans(run.make_task())
@@ -103,7 +104,7 @@ class Trainer:
             "train_lengths": [train.first, train.last],
             "test_lengths": [test.first, test.last],
             "encoding_of_each_layer": model.encoding_names(),
-            "encoding_resolved": {e.name: e.resolved() for e in model.encodings},  # type: ignore[union-attr]
+            "encoding_resolved": {each.name: each.resolved() for each in model.distinct_encodings()},
             "attention_scale": run.model.logit_scale,
             "parameters": sum(parameters.values()),
             "parameters_of_encoding": sum(n for name, n in parameters.items() if name.startswith("encodings.")),
@@ -124,7 +125,7 @@ class Trainer:
             step = state.step
             batch = collate([each.slice(step * recipe.batch, recipe.batch) for each in data], pad, row_width)
             seeds_N = self._dropout_seeds(step) if drops else None
-            losses_N, gradients_NW = fleet.gradients(DeviceBatch.of(batch, self.device), seeds_N)
+            losses_N, gradients_NW = fleet.gradients(to_device(batch, self.device), seeds_N)
             rate = recipe.learning_rate_at(step)
             rates_N = torch.full((len(self.runs),), rate, device=self.device)
             norms_N = optimizer.update(fleet.matrix_NW, gradients_NW, rates_N, step)
@@ -177,7 +178,7 @@ class Trainer:
         for first in range(0, len(sequences[0]), together):
             rows = [each.select(slice(first, first + together)) for each in sequences]
             batch = collate(rows, self.tasks[0].vocabulary.pad)
-            tokens_NP = self.fleet.predictions(matrix_NW, DeviceBatch.of(batch, self.device)).cpu().numpy()
+            tokens_NP = self.fleet.predictions(matrix_NW, to_device(batch, self.device)).cpu().numpy()
             for i, real in enumerate(batch.weights_NP > 0):
                 predicted[i].append(tokens_NP[i][real])
         return [

@@ -13,9 +13,7 @@ from lengthwise.vocabulary import Vocabulary
 
 
 @torch.no_grad()
-def generate(
-    model: Decoder, prompts: Sequence[np.ndarray], vocabulary: Vocabulary, budget: int
-) -> list[np.ndarray]:
+def generate(model: Decoder, prompts: Sequence[np.ndarray], vocabulary: Vocabulary, budget: int) -> list[np.ndarray]:
     """What follows each prompt, up to and including the end, or `budget` tokens without one.
 
     Prompts are padded on the left, so that all rows continue at the same place; padding is a segment of its own.

@@ -2,6 +2,7 @@
 
 from lengthwise import splits
 from lengthwise.engine.recipe import DataConfig
+from lengthwise.examples import concatenate
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.sequences import Sequences, render
 from lengthwise.splits import Split
@@ -20,7 +21,9 @@ def validation_set(task: Task, config: DataConfig) -> Sequences:
 def test_set(task: Task, config: DataConfig) -> Sequences:
     """Every length of training and every unseen one, in order of length."""
     train, test = config.spans(task)
-    lengths = [*train, *test]
-    drawn = splits.draw(task, Split.TEST, lengths, config.test_per_length * len(lengths), SEED)
-    sequences = render(task, drawn, Scratchpad(config.scratchpad), config.anchor)
+    seen, unseen = (
+        splits.draw(task, Split.TEST, list(span), config.test_per_length * len(list(span)), SEED, apart=span is train)
+        for span in (train, test)
+    )
+    sequences = render(task, concatenate([seen, unseen]), Scratchpad(config.scratchpad), config.anchor)
     return sequences.select(sequences.lengths.argsort(kind="stable"))

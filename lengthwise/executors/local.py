@@ -16,7 +16,9 @@ Watch = Callable[[int, int, FleetPlan], Progress]
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
 
 
-def run_study(study: Study, out: Path, device: str = "auto", watch: Watch | None = None, save_every: float = 30.0) -> int:
+def run_study(
+    study: Study, out: Path, device: str = "auto", watch: Watch | None = None, save_every: float = 30.0
+) -> int:
     """Trains and evaluates what is not finished yet; returns the number of fleets that it worked on.
 
     Everything that can be wrong with the settings is found before anything is written.

@@ -23,9 +23,7 @@ class Lengths:
     met: int
 
 
-def build(
-    config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[str, Any]], lengths: Lengths
-) -> Decoder:
+def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[str, Any]], lengths: Lengths) -> Decoder:
     """A decoder without initial weights. `layers`: encoding tables (`name` and settings), cycled over the layers.
 
     Layers with the same table share one encoding, unless the encoding wants an instance for each layer.
@@ -88,9 +86,7 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, nn.Parameter, floa
     for name, parameter in model.named_parameters():
         path = name.split(".")
         if path[0] == "encodings":
-            encoding = model.encodings[int(path[1])]
-            assert isinstance(encoding, Encoding)
-            yield name, parameter, encoding.initial(".".join(path[2:]))
+            yield name, parameter, model.distinct_encodings()[int(path[1])].initial(".".join(path[2:]))
         elif parameter.ndim == 1:
             yield name, parameter, None
         elif config.style == "t5":

@@ -4,6 +4,7 @@ Shape letters: B batch, T tokens, S keys, D width, V vocabulary rows.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +62,21 @@ class Block(nn.Module):
         self.feed_forward_norm = RMSNorm(config.width)
         self.feed_forward = (ReluFeedForward if config.style == "t5" else SwigluFeedForward)(config)
 
+    def forward(
+        self,
+        x_BTD: Tensor,
+        encoding: Encoding,
+        places: Places,
+        dropout: Dropout,
+        layer: int,
+        cache: Cache | None,
+        trace: Trace | None,
+        fused: bool,
+    ) -> Tensor:
+        normed = self.attention_norm(x_BTD)
+        x_BTD = x_BTD + dropout.drop(self.attention(normed, encoding, places, dropout, layer, cache, trace, fused))
+        return x_BTD + dropout.drop(self.feed_forward(self.feed_forward_norm(x_BTD), dropout))
+
 
 class Decoder(nn.Module):
     """Tokens in, next-token logits out.
@@ -116,17 +132,13 @@ class Decoder(nn.Module):
         """The normalised residual stream (B, T, D), from which `unembed` makes logits."""
         dropout = Dropout(self.config.dropout, dropout_seed)
         x_BTD = self.embedding(tokens_BT)
-        for encoding in self.encodings:
+        for encoding in self.distinct_encodings():
             x_BTD = encoding.embed(x_BTD, places.query_BT)
         x_BTD = dropout.drop(x_BTD)
         if trace is not None:
             trace.residual_BTD.append(x_BTD)
         for layer, block in enumerate(self.blocks):
-            encoding = self.encodings[self.encoding_of_layer[layer]]
-            normed = block.attention_norm(x_BTD)
-            attended = block.attention(normed, encoding, places, dropout, layer, cache, trace, self.fused)
-            x_BTD = x_BTD + dropout.drop(attended)
-            x_BTD = x_BTD + dropout.drop(block.feed_forward(block.feed_forward_norm(x_BTD), dropout))
+            x_BTD = block(x_BTD, self.encoding_at(layer), places, dropout, layer, cache, trace, self.fused)
             if trace is not None:
                 trace.residual_BTD.append(x_BTD)
         if cache is not None:
@@ -142,9 +154,15 @@ class Decoder(nn.Module):
         shape = (batch, self.config.groups, capacity, self.config.head_width)
         return Cache.empty(self.config.layers, shape, self.embedding.weight)
 
+    def distinct_encodings(self) -> list[Encoding]:
+        return cast(list[Encoding], list(self.encodings))
+
+    def encoding_at(self, layer: int) -> Encoding:
+        return cast(Encoding, self.encodings[self.encoding_of_layer[layer]])
+
     def encoding_names(self) -> list[str]:
         """The encoding of every layer, first layer first."""
-        return [self.encodings[i].name for i in self.encoding_of_layer]
+        return [self.encoding_at(layer).name for layer in range(self.config.layers)]
 
     def places(
         self,
@@ -154,7 +172,7 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
     ) -> Places:
         """Where the tokens stand and what they see."""
-        batch, length = tokens_BT.shape
+        length = tokens_BT.shape[1]
         before = 0 if cache is None else cache.used
         hidden_BTS = None
         if segments_BT is not None or (cache is not None and before > 0 and length > 1):

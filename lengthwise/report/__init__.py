@@ -1,1 +1,1 @@
-"""Rows become terminal tables, figures and one interactive page; imports no torch and reads only `lengthwise.results`."""
+"""Rows -> terminal tables, figures, one interactive page. Imports no torch and reads only `lengthwise.results`."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lengthwise.errors import UserError
-from lengthwise.report.summaries import lengths, require_runs
+from lengthwise.report.summaries import require_runs
 from lengthwise.results.ranking import ranking
 from lengthwise.results.rows import Results, mean_interval
 
@@ -14,7 +14,7 @@ except ImportError as error:
 
 PALETTE = ("#1d7651", "#bf9007", "#eb657c", "#7252c1", "#1ea09c", "#b73e09", "#9e85f9", "#a7468b")
 """Found by search: far apart for people with each kind of colour blindness (OKLab distance 0.078 or more, as in the
-palette of Okabe and Ito), and with a contrast of about 3 to both white and near-black paper, so that none stands out."""
+palette of Okabe and Ito), with a contrast of about 3 or more to both white and near-black paper; none stands out."""
 
 SHAPES = (
     "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z",
@@ -22,9 +22,11 @@ SHAPES = (
     "M0,-1.1L1.1,0.9H-1.1Z",
     "M0,-1.25L1.25,0L0,1.25L-1.25,0Z",
     "M0,1.1L1.1,-0.9H-1.1Z",
+    "M-0.4,-1.2H0.4V-0.4H1.2V0.4H0.4V1.2H-0.4V0.4H-1.2V-0.4H-0.4Z",
+    "M1.1,0L-0.9,1.1V-1.1Z",
 )
 """SVG paths, so that colour is never the only sign; their number and that of the colours have no common divisor, which
-makes 40 different pairs."""
+makes 56 different pairs."""
 
 FAMILIAR = ("none", "sinusoidal", "learned", "t5", "alibi", "rotary")
 """Encodings that look the same in the reports of all studies; others take what is left, in the study's order."""
@@ -50,35 +52,47 @@ def looks(encodings: list[str]) -> dict[str, tuple[str, str]]:
 def accuracy_by_length(results: Results, checkpoint: str = "last") -> alt.ConcatChart:
     """One panel for each task, all axes alike."""
     require_runs(results)
-    panels = [curves(results, task, checkpoint, legend=True).properties(title=task) for task in results.tasks]
+    panels = [curves(results, task, checkpoint).properties(title=task) for task in results.tasks]
     return themed(
-        alt.concat(*panels, columns=3, spacing=28).resolve_scale(color="shared", shape="shared"), INK, background="white"
+        alt.concat(*panels, columns=3, spacing=28).resolve_scale(color="shared", shape="shared"),
+        INK,
+        background="white",
     )
 
 
-def curves(results: Results, task: str, checkpoint: str = "last", legend: bool = False) -> alt.LayerChart:
-    """Mean exact match of one task by length, one line with its interval for each encoding."""
-    every = [length for name in results.tasks for length in lengths(results, name)]
+def curves(results: Results, task: str, checkpoint: str = "last", on_page: bool = False) -> alt.LayerChart:
+    """Mean exact match of one task by length, one line with its interval for each encoding.
+
+    `on_page`: as wide as its place, with the parameter `shown` (a list of encodings) instead of a legend of its own.
+    """
+    shortest, furthest = (end(row["length"] for row in results.rows) for end in (min, max))
     table = curve_table(results, task, checkpoint)
     x = alt.X(
         "length:Q",
         title="length",
-        scale=alt.Scale(domain=[min(every) - 0.5, max(every) + 0.5], nice=False),
+        scale=alt.Scale(domain=[shortest - 0.5, furthest + 0.5], nice=False),
         axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),
     )
-    y = alt.Y("mean:Q", title="exact match", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(values=[0, 0.25, 0.5, 0.75, 1]))
-    colour, shape = _signs(results.encodings, legend)
+    y = alt.Y("mean:Q", title="exact match", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5, format=".1f"))
+    colour, shape = _signs(results.encodings, legend=not on_page)
     base = alt.Chart(alt.Data(values=table)).encode(x=x, color=colour)
-    trained = alt.Chart(alt.Data(values=[{"length": results.train_length(task)}])).encode(x=x)
-    return alt.layer(
+    if on_page:
+        base = base.transform_filter("indexof(shown, datum.encoding) >= 0")
+    longest = results.train_length(task)
+    trained = alt.Chart(alt.Data(values=[{"length": longest}])).encode(x=x)
+    room = longest < shortest + 0.7 * (furthest - shortest)
+    chart = alt.layer(
         trained.mark_rule(strokeDash=[4, 3], strokeWidth=1, opacity=0.55, aria=False),
-        trained.mark_text(align="left", dx=4, dy=-7, y=0, opacity=0.7, fontSize=10, aria=False).encode(
-            text=alt.value(f"trained to {results.train_length(task)}")
-        ),
-        base.mark_area(opacity=0.16, aria=False).encode(y=alt.Y("low:Q", title="exact match"), y2="high:Q"),
+        trained.mark_text(
+            align="left" if room else "right", dx=4 if room else -4, dy=-7, y=0, opacity=0.7, fontSize=10, aria=False
+        ).encode(text=alt.value(f"trained to {longest}")),
+        base.mark_area(opacity=0.2, aria=False).encode(y=alt.Y("low:Q", title="exact match"), y2="high:Q"),
         base.mark_line(strokeWidth=1.6, aria=False).encode(y=y),
         base.mark_point(filled=True, opacity=1, size=20, aria=False).encode(y=y, shape=shape, tooltip=_tooltip()),
-    ).properties(width=250, height=170, description=_spoken(table, task, results.encodings))
+    ).properties(height=170, description=_spoken(table, task, results.encodings))
+    if on_page:
+        return chart.properties(width="container").add_params(alt.param("shown", value=results.encodings))
+    return chart.properties(width=250)
 
 
 def curve_table(results: Results, task: str, checkpoint: str = "last") -> list[dict[str, Any]]:
@@ -124,7 +138,9 @@ def ranking_chart(results: Results) -> alt.LayerChart:
             base.mark_rule(strokeWidth=2, aria=False).encode(x=alt.X("low:Q", title=x["title"]), x2="high:Q"),
             base.mark_point(filled=True, opacity=1, size=70, aria=False).encode(x=x, shape=shape),
         ).properties(
-            width=360, height=alt.Step(26), description=f"Mean reciprocal rank of each encoding, best first: {spoken}."
+            width=360,
+            height=26 * len(table),
+            description=f"Mean reciprocal rank of each encoding, best first: {spoken}.",
         ),
         INK,
         background="white",
@@ -142,7 +158,7 @@ def themed(chart: Any, ink: str, background: str | None = None, font: str = "san
             labelFontSize=11, titleFontSize=11, labelOverlap="parity",
         )
         .configure_title(color=ink, fontSize=13, fontWeight=600, anchor="start", offset=14)
-        .configure_legend(labelColor=ink, labelFontSize=12, symbolSize=60)
+        .configure_legend(labelColor=ink, labelFontSize=12, symbolSize=60, symbolOpacity=1)
         .configure_text(color=ink)
         .configure_rule(color=ink)
     )  # fmt: skip

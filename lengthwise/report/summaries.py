@@ -47,7 +47,9 @@ def learned(run: RunResult, checkpoint: str = "last") -> bool:
 
 def require_runs(results: Results) -> None:
     if not results.runs:
-        raise UserError("no run is finished yet, so there is nothing to show; `lengthwise run` goes on where it stopped")
+        raise UserError(
+            "no run is finished yet, so there is nothing to show; `lengthwise run` goes on where it stopped"
+        )
 
 
 def has_best(results: Results) -> bool:

@@ -9,8 +9,11 @@ from lengthwise.report.summaries import LEARNED, Cell, cell, lengths, thinned
 from lengthwise.results.ranking import ranking
 from lengthwise.results.rows import Results
 
+WIDTH = 100
+"""Characters of a terminal that every table fits in."""
+
 MOST_LENGTHS = 16
-"""Columns of lengths that fit a terminal of 100 characters beside the names of encodings."""
+"""Columns of lengths that fit beside the names of encodings."""
 
 
 def ranking_table(results: Results) -> Table:
@@ -46,8 +49,8 @@ def _length_table(results: Results, task: str) -> Table:
     every = lengths(results, task)
     seen, unseen, step = thinned([n for n in every if n <= longest], [n for n in every if n > longest], MOST_LENGTHS)
     table = _table(f"{task}: exact match by length")
-    table.padding = (0, 1, 0, 0)
-    table.add_column("encoding", overflow="fold", max_width=100 - 5 * (len(seen) + len(unseen)) - 6)
+    table.padding = (0, 0)
+    table.add_column("encoding", overflow="fold", max_width=WIDTH - 5 * (len(seen) + len(unseen)) - 6)
     for length in seen:
         table.add_column(str(length), justify="right", header_style="dim", no_wrap=True)
     table.add_column(Text("│", style="dim"), no_wrap=True)
@@ -61,8 +64,10 @@ def _length_table(results: Results, task: str) -> Table:
 
         table.add_row(Text(encoding), *map(shown, seen), Text("│", style="dim"), *map(shown, unseen))
     seeds = sorted({len(results.of(task, encoding)) for encoding in results.encodings})
-    caption = f"mean over {' to '.join(map(str, {seeds[0]: 0, seeds[-1]: 0}))} seeds; lengths right of │ were never trained on"
-    table.caption = caption + (f"; only every {_ordinal(step)} length is shown" if step > 1 else "")
+    counted = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' if seeds[0] > 1 else ''}"
+    table.caption = f"mean over {counted}; lengths right of │ were never trained on"
+    if step > 1:
+        table.caption += f"; only every {_ordinal(step)} length is shown"
     return table
 
 
@@ -82,7 +87,9 @@ def overall_table(results: Results) -> Table:
         table.add_row(Text(task), *texts)
     table.caption = "means over seeds"
     if unlearned:
-        table.caption += f"; * some seed stayed below {LEARNED} on the lengths it was trained on: it did not learn the task"
+        table.caption += (
+            f"; * some seed stayed below {LEARNED} on the lengths it was trained on: it did not learn the task"
+        )
     return table
 
 

@@ -1,15 +1,15 @@
 """The folder of a study and the folders of its runs: what is in them, and who may write.
 
-    runs/quickstart/
-      study.json                      the settings that all its runs share
-      lock                            held by the process that is working here
-      fleets/ID/                      unfinished work: fleet.json, state.safetensors
-      copy.repeat/none/seed-1-FINGERPRINT/
-        run.json                      before step 0: settings, commit, versions, hardware
-        training.jsonl                loss and validation by step
-        last.safetensors, best.safetensors
-        rows.jsonl                    results by length
-        finished.json                 written last: the run is complete
+runs/quickstart/
+  study.json                      the settings that all its runs share
+  lock                            held by the process that is working here
+  fleets/ID/                      unfinished work: fleet.json, state.safetensors
+  copy.repeat/none/seed-1-FINGERPRINT/
+    run.json                      before step 0: settings, commit, versions, hardware
+    training.jsonl                loss and validation by step
+    last.safetensors, best.safetensors
+    rows.jsonl                    results by length
+    finished.json                 written last: the run is complete
 """
 
 import fcntl

@@ -90,7 +90,7 @@ def load_results(path: Path) -> Results:
         raise UserError(f"no such folder: {path}; it is made by `lengthwise run`")
     directories = StudyDirectory(path).runs()
     if not directories:
-        raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, for example runs/quickstart")
+        raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, such as runs/quickstart")
     finished = [_read(directory) for directory in directories if directory.is_finished]
     unfinished = [read_json(d.description)["name"] for d in directories if not d.is_finished]
     _refuse_doubles(path, finished)

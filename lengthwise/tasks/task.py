@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,7 +50,9 @@ class Task:
     class Config:
         """Settings of the task; the defaults are the published ones."""
 
-    def __init__(self, config: "Task.Config | None" = None) -> None:
+    config: Any
+
+    def __init__(self, config: Any = None) -> None:
         self.config = self.Config() if config is None else config
 
     def symbols(self) -> Iterable[str]:
@@ -84,9 +86,7 @@ class Task:
             return None
         return assemble(length, max(len(ids) for _, ids in columns if ids.ndim == 2), columns)
 
-    def sample(
-        self, length: int, count: int = 1, seed: int = 0, scratchpad: str = "none"
-    ) -> list[tuple[str, str]]:
+    def sample(self, length: int, count: int = 1, seed: int = 0, scratchpad: str = "none") -> list[tuple[str, str]]:
         """`count` pairs of prompt and target as text."""
         drawn = self.examples(length, count, stream(seed, "sample", self.name, length))
         kept = self.formatted(drawn, Scratchpad(scratchpad))

@@ -1,0 +1,114 @@
+"""Evaluation driven by doubles that know the answer, and one pass against real generation."""
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise import registry
+from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.fleet import Fleet, to_device
+from lengthwise.engine.optimizer import AdamW
+from lengthwise.engine.recipe import DataConfig, TrainingConfig
+from lengthwise.evaluation.exact import judge
+from lengthwise.evaluation.generate import generate
+from lengthwise.evaluation.test_set import test_set as make_test_set
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
+from lengthwise.seeding import stream
+from lengthwise.sequences import Sequences
+from lengthwise.study import make_task
+
+DATA = DataConfig(train_lengths=(2, 4), test_lengths=(5, 8), examples=0, test_per_length=20)
+END = 1
+
+
+def targets_of(sequences: Sequences) -> np.ndarray:
+    rows = zip(sequences.tokens, sequences.prompt, sequences.size, strict=True)
+    return np.concatenate([tokens[prompt:size] for tokens, prompt, size in rows])
+
+
+@pytest.mark.parametrize("name", registry.tasks.names())
+def test_an_oracle_is_always_right(name: str) -> None:
+    sequences = make_test_set(make_task(name), DATA)
+    outcomes = judge(targets_of(sequences), sequences, END)
+    assert outcomes.correct_E.all()
+    assert (outcomes.right_tokens_E == outcomes.tokens_E).all()
+    for row in outcomes.by_length():
+        assert row["correct"] == row["n"] == 20
+        assert row["wrong_symbol"] == row["stopped_early"] == row["ran_on"] == 0
+
+
+def test_a_guesser_scores_chance() -> None:
+    task = make_task({"name": "copy.repeat", "symbols": 4})
+    sequences = make_test_set(task, DataConfig(train_lengths=(2, 2), test_lengths=(3, 3), test_per_length=4000))
+    guessed = task.first_symbol + stream(0).integers(4, size=len(sequences))
+    predicted = targets_of(sequences)
+    predicted[predicted != END] = np.repeat(guessed, sequences.size - sequences.prompt - 1)
+    assert judge(predicted, sequences, END).correct_E.mean() == pytest.approx(task.chance(3), abs=0.02)
+
+
+def test_first_error_decides_the_kind() -> None:
+    """One example, target a b c <end>; each prediction fails in its own way."""
+    tokens = np.array([[9, 5, 6, 7, END]] * 6)
+    sequences = Sequences(tokens, np.full(6, 1), np.full(6, 5), np.full(6, 3))
+    predicted = np.array(
+        [
+            [5, 6, 7, END],  # right
+            [5, 8, 7, END],  # wrong symbol
+            [5, END, 7, END],  # stopped early
+            [5, 6, 7, 7],  # ran on
+            [8, END, 7, 7],  # wrong symbol first
+            [END, 8, 7, END],  # stopped early first
+        ]
+    )
+    outcomes = judge(predicted.ravel(), sequences, END)
+    assert outcomes.correct_E.tolist() == [True, False, False, False, False, False]
+    assert outcomes.wrong_symbol_E.tolist() == [False, True, False, False, True, False]
+    assert outcomes.stopped_early_E.tolist() == [False, False, True, False, False, True]
+    assert outcomes.ran_on_E.tolist() == [False, False, False, True, False, False]
+    assert outcomes.first_error_E.tolist() == [4, 1, 1, 3, 0, 0]
+    assert outcomes.right_tokens_E.tolist() == [4, 3, 3, 3, 1, 2]
+    (row,) = outcomes.by_length()
+    assert row["correct"] + row["wrong_symbol"] + row["stopped_early"] + row["ran_on"] == row["n"] == 6
+
+
+@pytest.mark.parametrize("encoding", registry.encodings.names())
+@pytest.mark.parametrize("style", ["t5", "llama"])
+def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, style: str) -> None:
+    """Trained just long enough to be right sometimes, so that agreement means something."""
+    task = make_task({"name": "copy.repeat", "symbols": 8})
+    recipe = TrainingConfig(steps=120, batch=16, learning_rate=5e-3)
+    config = ModelConfig(layers=2, width=32, heads=4, style=style)  # type: ignore[arg-type]
+    fleet = Fleet(build(config, task.vocabulary.rows, [{"name": encoding}], Lengths(20, 40)), 1, torch.device("cpu"))
+    fleet.initialize([1])
+    optimizer = AdamW.begin(recipe, fleet.decays(), fleet.matrix_NW)
+    data = TrainingData(task, DATA, 1)
+    for step in range(recipe.steps):
+        batch = to_device(collate([data.slice(step * 16, 16)], 0, 22), fleet.device)
+        optimizer.update(fleet.matrix_NW, fleet.gradients(batch, None)[1], torch.tensor([5e-3]), step)
+    sequences = make_test_set(task, DATA)
+    batch = to_device(collate([sequences], 0), fleet.device)
+    outcomes = judge(fleet.predictions(fleet.matrix_NW, batch)[0].numpy(), sequences, END)
+    fleet.model.load_state_dict(fleet.row(fleet.matrix_NW, 0), strict=True)
+    prompts = [tokens[:prompt] for tokens, prompt in zip(sequences.tokens, sequences.prompt, strict=True)]
+    golds = [t[p:s] for t, p, s in zip(sequences.tokens, sequences.prompt, sequences.size, strict=True)]
+    written = generate(fleet.model, prompts, task.vocabulary, budget=max(map(len, golds)) + 3)
+    generated = np.array([np.array_equal(w, g) for w, g in zip(written, golds, strict=True)])
+    np.testing.assert_array_equal(generated, outcomes.correct_E)
+    assert 0 < generated.mean() < 1
+
+
+def test_generation_stops_at_the_end_and_at_the_budget() -> None:
+    task = make_task("copy.words")
+    model = build(ModelConfig(layers=1, width=16, heads=2), task.vocabulary.rows, [{"name": "none"}], Lengths(9, 9))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    never_ending = generate(model, [np.array([5, 6]), np.array([5])], task.vocabulary, budget=4)
+    assert [w.tolist() for w in never_ending] == [[0] * 4, [0] * 4]
+    with torch.no_grad():  # the end's embedding alone has something in common with every state
+        for parameter in model.parameters():
+            parameter.fill_(1.0 if parameter.ndim == 1 else 0.0)
+        model.embedding.weight.fill_(0.1)
+        model.embedding.weight[END] = 1.0
+    assert [w.tolist() for w in generate(model, [np.array([5, 6]), np.array([5])], task.vocabulary, 4)] == [[END]] * 2

@@ -1,0 +1,336 @@
+"""Reports say what the rows say: every number here is computed by hand from rows written by hand."""
+
+import html
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from lengthwise.errors import UserError
+from lengthwise.report import summaries, terminal
+from lengthwise.results.files import write_json, write_rows
+from lengthwise.results.rows import Results, load_results
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+N = 40
+"""Examples of each length in the synthetic studies."""
+
+
+def write_run(
+    folder: Path, task: str, encoding: str, seed: int, correct: dict[int, int], best: dict[int, int] | None = None
+) -> Path:
+    """A finished run with training lengths 1 to 2; `correct`: of N examples, by length."""
+    run = folder / task / re.sub(r"\W", "_", encoding) / f"seed-{seed}-abc"
+    run.mkdir(parents=True)
+    write_json(run / "run.json", description(task, encoding, seed, max(correct)))
+    rows = [
+        {
+            "task": task,
+            "encoding": encoding,
+            "seed": seed,
+            "checkpoint": checkpoint,
+            "seen": length <= 2,
+            "length": length,
+            "n": N,
+            "correct": right,
+            "wrong_symbol": 0,
+            "stopped_early": (N - right) // 4,
+            "ran_on": N - right - (N - right) // 4,
+            "chance": 0.125,
+        }
+        for checkpoint, counts in (("last", correct), ("best", best or correct))
+        for length, right in counts.items()
+    ]
+    write_rows(run / "rows.jsonl", rows)
+    write_json(run / "finished.json", {"diverged_at": None, "trained_together": 2, "seconds_together": 30.0})
+    return run
+
+
+def description(task: str, encoding: str, seed: int, longest: int) -> dict[str, Any]:
+    return {
+        "fingerprint": "abc",
+        "name": f"{task}/{encoding}/seed-{seed}",
+        "task": task,
+        "encoding": encoding,
+        "seed": seed,
+        "settings": {
+            "task": {"name": task, "symbols": 8},
+            "encoding": [{"name": encoding}],
+            "model": {"layers": 2},
+            "data": {"train_lengths": None},
+            "training": {"steps": 1000},
+        },
+        "train_lengths": [1, 2],
+        "test_lengths": [3, longest],
+        "encoding_of_each_layer": [encoding, encoding],
+        "encoding_resolved": {encoding: {"slopes": [0.5, 0.25]}},
+        "attention_scale": 1.0,
+        "parameters": 12345,
+        "parameters_of_encoding": 67,
+        "started": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789ab",
+        "versions": {"python": "3.11", "torch": "2.11"},
+        "hardware": {"device": "NVIDIA H200", "processors": 16, "machine": "x86_64"},
+    }
+
+
+def write_study(folder: Path) -> Path:
+    """Two tasks, two encodings, two seeds; `<b>x` did not learn task `b` with seed 1."""
+    folder.mkdir(exist_ok=True)
+    write_json(
+        folder / "study.json", {"name": "trial & error", "summary": "A <study>.", "encoding_order": ["none", "<b>x"]}
+    )
+    write_run(folder, "a", "none", 1, {1: 40, 2: 40, 3: 40, 4: 20})
+    write_run(folder, "a", "none", 2, {1: 40, 2: 40, 3: 30, 4: 10})
+    write_run(folder, "a", "<b>x", 1, {1: 40, 2: 40, 3: 4, 4: 0})
+    write_run(folder, "a", "<b>x", 2, {1: 40, 2: 40, 3: 12, 4: 0}, best={1: 40, 2: 40, 3: 20, 4: 0})
+    write_run(folder, "b", "none", 1, {1: 40, 2: 40, 3: 40, 4: 40})
+    write_run(folder, "b", "none", 2, {1: 40, 2: 40, 3: 40, 4: 40})
+    write_run(folder, "b", "<b>x", 1, {1: 20, 2: 10, 3: 0, 4: 0})
+    write_run(folder, "b", "<b>x", 2, {1: 40, 2: 40, 3: 40, 4: 40})
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return load_results(write_study(tmp_path / "study"))
+
+
+@pytest.fixture
+def page(results: Results, tmp_path: Path) -> Path:
+    return write(results, tmp_path / "report.html")
+
+
+def write(results: Results, path: Path) -> Path:
+    from lengthwise.report.page import write_page
+
+    write_page(results, path)
+    return path
+
+
+def visible(page: Path) -> str:
+    """The text of the page without tags, scripts and styles, white space as one space."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", " ", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+
+def table(page: Path, caption: str) -> list[list[str]]:
+    """The cells of the table with that caption, row by row."""
+    text = page.read_text(encoding="utf-8")
+    (body,) = re.findall(rf"<caption>{re.escape(caption)}</caption>(.*?)</table>", text, flags=re.DOTALL)
+    rows = re.findall(r"<tr.*?</tr>", body, flags=re.DOTALL)
+    cells = [re.findall(r"<t[hd]\b.*?</t[hd]>", row, flags=re.DOTALL) for row in rows]
+    return [[" ".join(html.unescape(re.sub(r"<[^>]*>", " ", cell)).split()) for cell in row] for row in cells]
+
+
+def test_page_has_the_numbers_of_the_rows(page: Path) -> None:
+    # Task a, unseen: none has (40 + 20) / 80 and (30 + 10) / 80; with two seeds the bootstrap interval is their range.
+    assert table(page, "Exact match on unseen lengths, last checkpoint") == [
+        ["task", "none", "<b>x"],
+        ["a chance 0.125", "0.62 0.50 – 0.75 seeds: 0.75 · 0.50", "0.10 0.05 – 0.15 seeds: 0.05 · 0.15"],
+        [
+            "b chance 0.125",
+            "1.00 1.00 – 1.00 seeds: 1.00 · 1.00",
+            "0.50 0.00 – 1.00 seeds: 0.00 · 1.00 1 of 2 not learned",
+        ],
+    ]
+    seen = table(page, "Exact match on training lengths, last checkpoint")
+    assert seen[2][2] == "0.69 0.38 – 1.00 seeds: 0.38 · 1.00 1 of 2 not learned"  # (20 + 10) / 80 = 0.375
+    assert table(page, "Exact match on unseen lengths: last checkpoint / best checkpoint") == [
+        ["task", "none", "<b>x"],
+        ["a", "0.62 / 0.62", "0.10 / 0.15"],  # best, seed 2: 20 / 80, so (0.05 + 0.25) / 2
+        ["b", "1.00 / 1.00", "0.50 / 0.50"],
+    ]
+
+
+def test_page_ranks_by_hand(page: Path) -> None:
+    # none is first in both seeds of a and in seed 1 of b; in seed 2 of b both share rank 1.5.
+    ranked = table(page, "Ranking over 4 pairs of task and seed, last checkpoint")
+    assert ranked[1][0] == "none"
+    assert ranked[1][1].startswith("0.92 ")  # (1 + 1 + 1 + 1 / 1.5) / 4
+    assert ranked[1][2:] == ["1.12", "0.81", "4 of 4"]
+    assert ranked[2][0] == "<b>x"
+    assert ranked[2][1].startswith("0.54 ")  # (3 / 2 + 1 / 1.5) / 4
+    assert ranked[2][2:] == ["1.88", "0.30", "3 of 4 1 not learned"]
+
+
+def test_page_counts_kinds_of_errors(page: Path) -> None:
+    # none on unseen lengths: 260 of 320 right; 20 + 10 + 30 wrong, of which 5 + 2 + 7 ended early and 15 + 8 + 23 ran on.
+    assert table(page, "Answers to unseen lengths, last checkpoint")[1][:5] == ["none", "0.81", "0.00", "0.04", "0.14"]
+
+
+def test_page_says_where_numbers_come_from(page: Path) -> None:
+    text = visible(page)
+    for fact in ("0123456789ab", "NVIDIA H200", "12,345", "67", "slopes 0.5, 0.25", "steps 1000", "the task's own"):
+        assert fact in text
+    assert "training time 120 s" in text  # eight runs, each half of a pair that took 30 s
+    assert "Runs that did not learn their training lengths b/<b>x/seed-1" in text
+    assert "unfinished" not in text
+
+
+def test_page_escapes_what_users_wrote(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "<b>" not in text
+    assert "&lt;b&gt;x" in text
+    assert "trial &amp; error" in text
+    assert "A &lt;study&gt;." in text
+
+
+def test_page_loads_nothing(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    markup = re.sub(r"<(script|style)\b([^>]*)>.*?</\1>", r"<\1\2>", text, flags=re.DOTALL)
+    assert not re.search(r"\bsrc\s*=", markup)
+    assert "<link" not in markup
+    assert all(target.startswith("#") for target in re.findall(r"\bhref\s*=\s*[\"']?([^\"'\s>]*)", markup))
+    assert "@import" not in text
+    assert "url(" not in re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)[0]
+    assert not re.search(r"\bimport\s*[\"'{*(]", text), "a module that imports would fetch"
+    # Addresses that remain are names: namespaces, schemas, and the editor whose menu is switched off.
+    assert set(re.findall(r"https?://([\w.]+)", text)) <= {"www.w3.org", "vega.github.io", "github.com"}
+
+
+def test_single_seed_and_single_task(tmp_path: Path) -> None:
+    write_run(tmp_path / "study", "a", "none", 7, {1: 40, 2: 40, 3: 10})
+    page = write(load_results(tmp_path / "study"), tmp_path / "report.html")
+    assert table(page, "Exact match on unseen lengths, last checkpoint")[1] == ["a chance 0.125", "0.25"]
+    assert "1 seed (7): 1 finished run." in visible(page)
+
+
+def test_unfinished_runs_are_listed(tmp_path: Path) -> None:
+    folder = write_study(tmp_path / "study")
+    (folder / "b" / "none" / "seed-2-abc" / "finished.json").unlink()
+    text = visible(write(load_results(folder), tmp_path / "report.html"))
+    assert "1 unfinished run" in text
+    assert "b/none/seed-2" in text
+    assert "Ranking over 3 pairs of task and seed" in text
+
+
+def test_nothing_finished_is_a_clear_error(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    (write_run(folder, "a", "none", 1, {1: 40, 3: 1}) / "finished.json").unlink()
+    with pytest.raises(UserError, match="no run is finished"):
+        write(load_results(folder), tmp_path / "report.html")
+
+
+def test_missing_packages_are_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lengthwise.report.picture
+
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(UserError, match=r"vl_convert.*pip install 'lengthwise\[report\]'"):
+        importlib.reload(lengthwise.report.picture)
+
+
+def test_pictures(results: Results, tmp_path: Path) -> None:
+    from lengthwise.report.picture import write_picture
+
+    write_picture(results, tmp_path / "curves.svg")
+    write_picture(results, tmp_path / "curves.png")
+    drawing = (tmp_path / "curves.svg").read_text()
+    assert drawing.startswith("<svg")
+    assert drawing.count("trained to 2") == 2
+    assert "&lt;b&gt;x" in drawing
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match=r"\.svg or \.png"):
+        write_picture(results, tmp_path / "curves.pdf")
+
+
+def test_encodings_never_look_alike() -> None:
+    from lengthwise.report.figures import FAMILIAR, looks
+
+    many = [*FAMILIAR, *(f"rotary(fraction={i / 40})" for i in range(40))]
+    assert len(set(looks(many).values())) == len(many)
+    assert len({colour for colour, _ in looks([*FAMILIAR, "new", "newer"]).values()}) == 8
+    assert looks(["rotary"])["rotary"] == looks(["none", "mine", "rotary"])["rotary"]
+
+
+def printed(renderable: object) -> str:
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(renderable)
+    assert all(len(line) <= 100 for line in capture.get().splitlines())
+    return capture.get()
+
+
+def row(text: str, name: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.split()[:1] == [name]]
+    return line.split()[1:]
+
+
+def test_terminal_tables(results: Results) -> None:
+    assert row(printed(terminal.ranking_table(results)), "none")[0] == "0.92"
+    overall = printed(terminal.overall_table(results))
+    assert row(overall, "a") == ["1.00", "→", "0.62", "1.00", "→", "0.10"]
+    assert row(overall, "b") == ["1.00", "→", "1.00", "0.69*", "→", "0.50"]
+    assert "did not learn" in overall
+    first, second = map(printed, terminal.length_tables(results))
+    assert row(first, "encoding") == ["1", "2", "│", "3", "4"]
+    assert row(first, "none") == ["1.00", "1.00", "│", "0.88", "0.38"]
+    assert row(first, "<b>x") == ["1.00", "1.00", "│", "0.20", "0.00"]
+    assert row(second, "<b>x") == ["0.75", "0.62", "│", "0.50", "0.50"]
+
+
+def test_terminal_tables_thin_many_lengths(tmp_path: Path) -> None:
+    write_run(tmp_path, "a", "sinusoidal_longer", 1, {length: N - length for length in range(1, 41)})
+    text = printed(terminal.length_tables(load_results(tmp_path))[0])
+    lengths = row(text, "encoding")
+    assert lengths == ["2", "│", *(str(length) for length in range(4, 41, 3))]
+    assert "only every 3rd length is shown" in text
+
+
+def test_thinning_keeps_the_longest_of_each_kind() -> None:
+    assert summaries.thinned([1, 2, 3], [4, 5, 6, 7], 16) == ([1, 2, 3], [4, 5, 6, 7], 1)
+    assert summaries.thinned([1, 2, 3], [4, 5, 6, 7], 4) == ([1, 3], [5, 7], 2)
+
+
+def test_terminal_needs_no_charts() -> None:
+    code = "import sys, lengthwise.report.terminal as t; assert not {'altair', 'torch', 'jinja2'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="needs /usr/bin/chromium: apt-get install chromium")
+def test_browser_draws_the_page_without_network(page: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    problems: list[str] = []
+    requests: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+            tab.on("pageerror", lambda error: problems.append(str(error)))
+            tab.on("request", lambda request: requests.append(request.url))
+            tab.goto(page.as_uri())
+            tab.wait_for_selector("html[data-drawn]", timeout=60_000)
+            charts = tab.locator("[data-chart]")
+            assert charts.count() == 3
+            for i in range(3):
+                assert charts.nth(i).locator("svg").count() == 1
+                assert charts.nth(i).locator("svg .mark-symbol path").count() >= 2
+                assert charts.nth(i).get_attribute("aria-label")
+            panel = tab.locator("[data-chart=curves-0]")
+            assert panel.locator("svg .mark-line path").count() == 2
+            assert panel.locator("svg .mark-symbol path").count() == 8, "two encodings, four lengths"
+            tab.get_by_role("button", name="<b>x").click()
+            tab.wait_for_function("document.querySelectorAll('[data-chart=curves-0] .mark-line path').length === 1")
+            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert tab.evaluate(wider) == 0, f"the page scrolls sideways at {width} pixels"
+            tab.close()
+        browser.close()
+    assert problems == []
+    assert set(requests) == {page.as_uri()}

@@ -1,0 +1,343 @@
+"""Training killed at any moment goes on and ends with the same bits; nothing half-written is ever read."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import small_study, small_table
+
+from lengthwise.engine.plan import plan, row_width_of
+from lengthwise.engine.state import TrainingState, load_tensors, previous, save_tensors
+from lengthwise.engine.training import Progress, Trainer
+from lengthwise.errors import RunError, UserError
+from lengthwise.executors.local import run_study
+from lengthwise.results.directory import StudyDirectory
+from lengthwise.results.rows import Results, load_results
+
+PROGRAM = """
+import json, sys, torch
+torch.set_num_threads(1)
+from pathlib import Path
+from lengthwise.executors.local import run_study
+from lengthwise.study import study_from
+run_study(study_from(json.load(open(sys.argv[1]))), Path(sys.argv[2]), "cpu", save_every=float(sys.argv[3]))
+"""
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every result file of a study: rows, logs, weights."""
+    chosen = [f for f in folder.rglob("*") if f.suffix in (".jsonl", ".safetensors")]
+    return {str(f.relative_to(folder)): f.read_bytes() for f in chosen}
+
+
+def start(table: dict, folder: Path, save_every: float = 0.0) -> subprocess.Popen:
+    settings = folder.with_suffix(".json")
+    settings.write_text(json.dumps(table))
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(settings), str(folder), str(save_every)])
+
+
+def wait_for_progress(process: subprocess.Popen, folder: Path) -> None:
+    """Until the process has saved a state of its own."""
+    began = time.time()
+    for _ in range(600):
+        if any(state.stat().st_mtime > began for state in folder.glob("fleets/*/state.safetensors")):
+            return
+        assert process.poll() is None
+        time.sleep(0.05)
+    raise AssertionError("no progress within 30 s")
+
+
+def interrupted(study, folder: Path, steps: list[int]) -> None:
+    """Runs a study in this process, breaking off at each of the given calls of the progress bar, then to the end."""
+
+    class Broken(Exception):
+        pass
+
+    for after in steps:
+        calls = 0
+
+        def step(done: int, total: int, after: int = after) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == after:
+                raise Broken
+
+        try:
+            run_study(study, folder, "cpu", lambda i, n, p: Progress(step=step), save_every=0.0)
+        except Broken:
+            continue
+    run_study(study, folder, "cpu", save_every=0.0)
+
+
+def test_killed_five_times_ends_with_the_same_files(tmp_path: Path) -> None:
+    """SIGKILL at random moments, start-up included; dropout and finite data on, so that all streams matter."""
+    table = small_table(model__dropout=0.1, data__examples=64, training__steps=800, training__validate_every=50)
+    run_study(_study(table), tmp_path / "whole", "cpu")
+    moments = random.Random(20261115)
+    for _ in range(5):
+        process = start(table, tmp_path / "killed")
+        wait_for_progress(process, tmp_path / "killed")
+        time.sleep(moments.uniform(0.0, 0.6))
+        assert process.poll() is None, "it ended before it could be killed"
+        process.kill()
+        process.wait()
+    process = start(table, tmp_path / "killed", save_every=30)
+    assert process.wait(timeout=120) == 0
+    assert load_results(tmp_path / "killed").unfinished == []
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    assert not list((tmp_path / "killed").rglob("*.partial"))
+
+
+def _study(table: dict):
+    from lengthwise.study import study_from
+
+    return study_from(table)
+
+
+@pytest.mark.parametrize("steps", [[1], [10, 1, 1], [29], [30, 30], [5, 31, 7, 59]])
+def test_broken_off_at_chosen_steps_ends_with_the_same_files(tmp_path: Path, steps: list[int]) -> None:
+    study = small_study(model__dropout=0.1)
+    run_study(study, tmp_path / "whole", "cpu")
+    interrupted(study, tmp_path / "broken", steps)
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+
+
+def test_broken_off_while_results_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import lengthwise.engine.training as training
+
+    study = small_study()
+    run_study(study, tmp_path / "whole", "cpu")
+    real, calls = training.write_rows, []
+
+    def write_rows(path: Path, rows: list) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(path, rows)
+
+    monkeypatch.setattr(training, "write_rows", write_rows)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, tmp_path / "broken", "cpu")
+    monkeypatch.setattr(training, "write_rows", real)
+    assert len(load_results(tmp_path / "broken").unfinished) >= 1
+    run_study(study, tmp_path / "broken", "cpu")
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+
+
+def test_a_second_call_does_nothing(finished: tuple[Path, Results]) -> None:
+    folder, _ = finished
+    before = contents(folder)
+    assert run_study(small_study(), folder, "cpu") == 0
+    assert contents(folder) == before
+
+
+def test_more_seeds_train_only_the_new_ones(tmp_path: Path) -> None:
+    run_study(small_study(seeds=[1]), tmp_path / "s", "cpu")
+    first = contents(tmp_path / "s")
+    assert run_study(small_study(seeds=[1, 2]), tmp_path / "s", "cpu") == 2
+    after = contents(tmp_path / "s")
+    assert all(after[name] == content for name, content in first.items())
+    assert len(load_results(tmp_path / "s").runs) == 4
+
+
+def test_a_damaged_state_is_never_loaded(tmp_path: Path) -> None:
+    study = small_study(encodings=["none"])
+    run_study(study, tmp_path / "whole", "cpu")
+    for damage in (lambda b: b[: len(b) // 2], lambda b: b[:-9] + bytes([b[-9] ^ 1]) + b[-8:], lambda b: b""):
+        folder = tmp_path / f"damaged-{damage(b'0123456789012345').hex()}"
+        notes: list[str] = []
+        interrupt_at(study, folder, 20)
+        (state,) = folder.glob("fleets/*/state.safetensors")
+        state.write_bytes(damage(state.read_bytes()))
+        run_study(study, folder, "cpu", lambda i, n, p, notes=notes: Progress(note=notes.append))
+        assert "damaged" in notes[0] and "going on from step" in notes[0]
+        assert contents(folder) == contents(tmp_path / "whole")
+
+
+def interrupt_at(study, folder: Path, step: int) -> None:
+    def stop(done: int, total: int) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, folder, "cpu", lambda i, n, p: Progress(step=stop), save_every=0.0)
+
+
+def test_two_damaged_states_are_a_clear_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    study = small_study(encodings=["none"])
+    interrupt_at(study, tmp_path / "s", 20)
+    (state,) = (tmp_path / "s").glob("fleets/*/state.safetensors")
+    for file in (state, previous(state)):
+        file.write_bytes(b"rubbish")
+    before = contents(tmp_path / "s")
+    with pytest.raises(RunError, match="damaged.*delete .* to train again from the start"):
+        run_study(study, tmp_path / "s", "cpu")
+    assert contents(tmp_path / "s") == before
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    study = small_study()
+    with StudyDirectory(tmp_path / "s").lock(), pytest.raises(UserError, match=f"in use by process {os.getpid()} on"):
+        run_study(study, tmp_path / "s", "cpu")
+    assert run_study(study, tmp_path / "s", "cpu") == 2  # free again
+
+
+def test_a_lock_does_not_outlive_a_killed_process(tmp_path: Path) -> None:
+    process = start(small_table(training__steps=100_000), tmp_path / "s")
+    wait_for_progress(process, tmp_path / "s")
+    with pytest.raises(UserError, match=f"in use by process {process.pid}"):
+        run_study(small_study(training__steps=100_000), tmp_path / "s", "cpu")
+    process.kill()
+    process.wait()
+    with StudyDirectory(tmp_path / "s").lock():
+        assert "process" in (tmp_path / "s" / "lock").read_text()
+
+
+def test_other_settings_in_the_same_folder_are_refused(finished: tuple[Path, Results]) -> None:
+    folder, _ = finished
+    before = contents(folder)
+    with pytest.raises(UserError, match=r"training\.steps was 30, is 40"):
+        run_study(small_study(training__steps=40), folder, "cpu")
+    assert contents(folder) == before
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    """A real full file system: a small tmpfs where that is allowed, else /dev/full's error from the writer."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(mount)], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        study = small_study(encodings=["none"], model__width=32)
+        with pytest.raises(RunError, match="disk is full.*run the same command again"):
+            run_study(study, mount / "s", "cpu", save_every=0.0)
+        assert not list(mount.rglob("*.partial"))
+        subprocess.run(["mount", "-o", "remount,size=64m", str(mount)], check=True)
+        run_study(study, mount / "s", "cpu", save_every=0.0)
+        run_study(study, tmp_path / "whole", "cpu")
+        assert contents(mount / "s") == contents(tmp_path / "whole")
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_best_is_the_earliest_of_the_best_and_last_is_last(finished: tuple[Path, Results]) -> None:
+    folder, results = finished
+    for directory in StudyDirectory(folder).runs():
+        log = [json.loads(line) for line in directory.training.read_text().splitlines()]
+        scores = {row["step"]: row["validation_exact_match"] for row in log if "validation_exact_match" in row}
+        assert list(scores) == [10, 20, 30]
+        end = json.loads(directory.finished.read_text())
+        assert end["best_validation"] == max(scores.values())
+        assert end["best_step"] == min(step for step, score in scores.items() if score == max(scores.values()))
+        last, best = load_tensors(directory.last), load_tensors(directory.best)
+        assert last[1]["step"] == 30 and best[1]["step"] == end["best_step"]
+        same = all(torch.equal(last[0][name], best[0][name]) for name in last[0])
+        assert same == (end["best_step"] == 30)
+    assert {row["checkpoint"] for row in results.rows} == {"last", "best"}
+
+
+def test_run_json_is_written_before_the_first_step(tmp_path: Path) -> None:
+    interrupt_at(small_study(), tmp_path / "s", 1)
+    files = list((tmp_path / "s").glob("*/*/*/run.json"))
+    assert len(files) == 2
+    described = json.loads(files[0].read_text())
+    assert described["settings"]["training"]["steps"] == 30
+    assert described["versions"]["torch"].startswith(torch.__version__.split("+")[0])
+    for key in ("commit", "hardware", "seed", "fingerprint", "parameters", "encoding_resolved", "attention_scale"):
+        assert key in described
+
+
+def test_rows_carry_their_coordinates(finished: tuple[Path, Results]) -> None:
+    _, results = finished
+    assert len(results.rows) == 2 * 2 * 2 * 5  # encodings, seeds, checkpoints, lengths 2-6
+    for row in results.rows:
+        assert row["n"] == 10 and row["task"] == "copy.repeat"
+        assert row["seen"] == (row["length"] <= 4)
+        assert row["correct"] + row["wrong_symbol"] + row["stopped_early"] + row["ran_on"] == row["n"]
+
+
+def test_a_checkpoint_is_a_model(finished: tuple[Path, Results]) -> None:
+    """Loaded by itself, it predicts what the rows say that it predicted."""
+    import lengthwise as lw
+    from lengthwise.evaluation.exact import judge
+    from lengthwise.evaluation.test_set import test_set
+
+    folder, results = finished
+    study = small_study()
+    for run in study.runs():
+        directory = StudyDirectory(folder).run("copy.repeat", run.encoding.label, run.seed, run.fingerprint)
+        model = lw.load(directory.last)
+        sequences = test_set(run.make_task(), run.data)
+        with torch.no_grad():
+            best = model(torch.from_numpy(sequences.tokens).long()).argmax(-1).numpy()
+        rows = zip(best, sequences.prompt, sequences.size, strict=True)
+        predicted = np.concatenate([row[prompt - 1 : size - 1] for row, prompt, size in rows])
+        counts = judge(predicted, sequences, 1).by_length()
+        (found,) = [r for r in results.runs if r.description["fingerprint"] == run.fingerprint]
+        expected = [row for row in found.rows if row["checkpoint"] == "last"]
+        assert [c["right_tokens"] for c in counts] == [e["right_tokens"] for e in expected]
+
+
+def test_fleets_hold_runs_of_equal_shape(tmp_path: Path) -> None:
+    study = small_study(
+        tasks=[{"name": "copy.repeat", "symbols": 20}, {"name": "copy.words", "symbols": 90}, "copy.replace"],
+        encodings=["none", "t5"],
+        seeds=[1, 2, 3],
+    )
+    fleets = plan(study.runs(), StudyDirectory(tmp_path), largest=4)
+    assert sorted(len(fleet.runs) for fleet in fleets) == [2, 2, 3, 3, 4, 4]  # 64 rows: 3; 128 rows: 6 as 4 + 2
+    for fleet in fleets:
+        assert len({run.encoding.label for run in fleet.runs}) == 1
+        assert len({run.make_task().vocabulary.rows for run in fleet.runs}) == 1
+    assert {run.fingerprint for fleet in fleets for run in fleet.runs} == {run.fingerprint for run in study.runs()}
+
+
+def test_row_width_fits_the_longest_beside_the_shortest() -> None:
+    (run, *_) = small_study().runs()
+    assert row_width_of(run) == (2 * 4 + 3) + (2 * 2 + 3)
+
+
+def test_state_survives_a_round_trip(tmp_path: Path) -> None:
+    state = TrainingState.begin(torch.randn(3, 5))
+    state.step, state.seconds = 17, 2.5
+    state.best_score_N[1] = 0.1
+    state.save(tmp_path / "state.safetensors")
+    other = TrainingState.begin(torch.zeros(3, 5))
+    assert other.restore(tmp_path / "state.safetensors") is None
+    assert other.step == 17 and other.seconds == 2.5
+    assert all(torch.equal(a, b) for a, b in zip(state.tensors().values(), other.tensors().values(), strict=True))
+
+
+def test_checksum_sees_a_single_bit(tmp_path: Path) -> None:
+    file = tmp_path / "x.safetensors"
+    save_tensors(file, {"a": torch.arange(100.0)}, {})
+    content = bytearray(file.read_bytes())
+    content[-50] ^= 4
+    file.write_bytes(content)
+    with pytest.raises(RunError, match="checksum"):
+        load_tensors(file)
+
+
+def test_trainer_reports_a_diverged_run_by_name(tmp_path: Path) -> None:
+    study = small_study(encodings=["none"])
+    (fleet,) = plan(study.runs(), StudyDirectory(tmp_path), 10)
+    notes: list[str] = []
+    trainer = Trainer(fleet, StudyDirectory(tmp_path), torch.device("cpu"), Progress(note=notes.append))
+    initialize = trainer.fleet.initialize
+
+    def poisoned(seeds: list[int]) -> None:
+        initialize(seeds)
+        trainer.fleet.matrix_NW[1, 0] = float("inf")
+
+    trainer.fleet.initialize = poisoned  # type: ignore[method-assign]
+    trainer.run()
+    assert len(notes) == 1 and "copy.repeat/none/seed-2 diverged" in notes[0]
+    ends = [json.loads(d.finished.read_text()) for d in StudyDirectory(tmp_path).runs()]
+    assert [end["diverged_at"] is None for end in ends] == [True, False]
