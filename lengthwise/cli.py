@@ -45,19 +45,21 @@ def list_command(what: Listed, as_json: AsJson = False) -> None:
         console.print_json(json.dumps(rows))
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    shown = [key for key in rows[0] if key not in ("symbols", "chance", "file")] if rows else []
+    shown = [key for key in ("name", "train", "test", "runs", "summary") if rows and key in rows[0]]
     for key in shown:
-        table.add_column(key.replace("_", " "), overflow="fold")
+        table.add_column(key, no_wrap=key != "summary", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row[key]) for key in shown))
+        settings = ", ".join(f"{name}={value}" for name, value in row.get("settings", {}).items())
+        cells = [_plain(str(row[key])) for key in shown]
+        table.add_row(*cells[:-1], cells[-1] + (f" [dim]({_plain(settings)})[/dim]" if settings else ""))
     console.print(table)
 
 
 @app.command()
 def sample(
     task: Annotated[str, typer.Argument(help="A task, e.g. copy.words.")],
-    length: Annotated[int, typer.Option(min=1, help="What the task calls length.")] = 5,
-    count: Annotated[int, typer.Option(min=1)] = 3,
+    length: Annotated[int, typer.Option(min=1, max=100_000, help="What the task calls length.")] = 5,
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 3,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     scratchpad: Annotated[str, typer.Option(help="A scratchpad format, e.g. full or minimal.")] = "none",
     settings: Settings = [],  # noqa: B006
@@ -184,12 +186,6 @@ def _study_rows() -> list[dict[str, Any]]:
         runs = len(table["tasks"]) * len(table["encodings"]) * len(table["seeds"])
         rows.append({"name": name, "runs": runs, "summary": table["summary"], "file": str(path)})
     return rows
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, dict):
-        return _plain(", ".join(f"{key}={default}" for key, default in value.items()))
-    return _plain(str(value))
 
 
 def _plain(text: str) -> str:

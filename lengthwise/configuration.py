@@ -5,6 +5,7 @@ A component's settings are a frozen dataclass beside the component; this file kn
 
 import dataclasses
 import json
+import math
 import tomllib
 import types
 import typing
@@ -103,6 +104,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return read(typing.cast(type, kind), value, where)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise UserError(f"{where} must be a finite number, not {value}")
         return float(value)
     if kind is Any or type(value) is kind:
         return value

@@ -169,7 +169,7 @@ def test_page_ranks_by_hand(page: Path) -> None:
 
 
 def test_page_counts_kinds_of_errors(page: Path) -> None:
-    # none on unseen lengths: 260 of 320 right; 20 + 10 + 30 wrong, of which 5 + 2 + 7 ended early and 15 + 8 + 23 ran on.
+    # none: 260 of 320 right; 20 + 10 + 30 wrong, of which 5 + 2 + 7 stopped early and 15 + 8 + 23 ran on.
     assert table(page, "Answers to unseen lengths, last checkpoint")[1][:5] == ["none", "0.81", "0.00", "0.04", "0.14"]
 
 
@@ -274,8 +274,8 @@ def row(text: str, name: str) -> list[str]:
 def test_terminal_tables(results: Results) -> None:
     assert row(printed(terminal.ranking_table(results)), "none")[0] == "0.92"
     overall = printed(terminal.overall_table(results))
-    assert row(overall, "a") == ["1.00", "→", "0.62", "1.00", "→", "0.10"]
-    assert row(overall, "b") == ["1.00", "→", "1.00", "0.69*", "→", "0.50"]
+    assert row(overall, "a") == ["1.00→0.62", "1.00→0.10"]
+    assert row(overall, "b") == ["1.00→1.00", "0.69*→0.50"]
     assert "did not learn" in overall
     first, second = map(printed, terminal.length_tables(results))
     assert row(first, "encoding") == ["1", "2", "│", "3", "4"]
@@ -326,6 +326,12 @@ def test_browser_draws_the_page_without_network(page: Path) -> None:
             panel = tab.locator("[data-chart=curves-0]")
             assert panel.locator("svg .mark-line path").count() == 2
             assert panel.locator("svg .mark-symbol path").count() == 8, "two encodings, four lengths"
+            panel.locator("svg .mark-symbol path").nth(2).hover()
+            tooltip = tab.locator("#vg-tooltip-element")
+            tooltip.wait_for(state="visible")
+            assert "0.875" in tooltip.inner_text()
+            assert "0.750 to 1.000" in tooltip.inner_text()
+            assert tooltip.locator("td.key").nth(2).bounding_box()["width"] > 80, "mean exact match, not cut off"
             tab.get_by_role("button", name="<b>x").click()
             tab.wait_for_function("document.querySelectorAll('[data-chart=curves-0] .mark-line path').length === 1")
             wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

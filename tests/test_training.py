@@ -177,7 +177,7 @@ def test_two_damaged_states_are_a_clear_error_and_nothing_is_lost(tmp_path: Path
     for file in (state, previous(state)):
         file.write_bytes(b"rubbish")
     before = contents(tmp_path / "s")
-    with pytest.raises(RunError, match="damaged.*delete .* to train again from the start"):
+    with pytest.raises(RunError, match=r"damaged.*delete .* to train again from the start"):
         run_study(study, tmp_path / "s", "cpu")
     assert contents(tmp_path / "s") == before
 
@@ -216,7 +216,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         pytest.skip("mounting a small file system needs root")
     try:
         study = small_study(encodings=["none"], model__width=32)
-        with pytest.raises(RunError, match="disk is full.*run the same command again"):
+        with pytest.raises(RunError, match=r"disk is full.*run the same command again"):
             run_study(study, mount / "s", "cpu", save_every=0.0)
         assert not list(mount.rglob("*.partial"))
         subprocess.run(["mount", "-o", "remount,size=64m", str(mount)], check=True)

@@ -55,7 +55,7 @@ class TrainingState:
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
         metadata = {"step": self.step, "seconds": self.seconds, "checksum": checksum(tensors)}
         if path.exists():
-            replace(previous(path), lambda partial: path.rename(partial))
+            path.replace(previous(path))
         save_tensors(path, tensors, metadata)
 
     def restore(self, path: Path) -> str | None:

@@ -3,6 +3,7 @@
 Shape letters: N models, W weights of one model.
 """
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,9 +71,7 @@ class Trainer:
         state = self._begin()
         self._train(state)
         self._finish(state)
-        for file in (*self.folder.glob("*"), *self.folder.glob(".*.partial")):
-            file.unlink()
-        self.folder.rmdir()
+        shutil.rmtree(self.folder)
 
     def _begin(self) -> TrainingState:
         for run, directory in zip(self.runs, self.directories, strict=True):

@@ -12,6 +12,8 @@ try:
 except ImportError as error:
     raise UserError(f"reports need {error.name}: pip install 'lengthwise[report]'") from error
 
+Point = dict[str, Any]
+
 PALETTE = ("#1d7651", "#bf9007", "#eb657c", "#7252c1", "#1ea09c", "#b73e09", "#9e85f9", "#a7468b")
 """Found by search: far apart for people with each kind of colour blindness (OKLab distance 0.078 or more, as in the
 palette of Okabe and Ito), with a contrast of about 3 or more to both white and near-black paper; none stands out."""
@@ -52,21 +54,20 @@ def looks(encodings: list[str]) -> dict[str, tuple[str, str]]:
 def accuracy_by_length(results: Results, checkpoint: str = "last") -> alt.ConcatChart:
     """One panel for each task, all axes alike."""
     require_runs(results)
-    panels = [curves(results, task, checkpoint).properties(title=task) for task in results.tasks]
-    return themed(
-        alt.concat(*panels, columns=3, spacing=28).resolve_scale(color="shared", shape="shared"),
-        INK,
-        background="white",
-    )
+    points = {task: curve_points(results, task, checkpoint) for task in results.tasks}
+    panels = [curves(results, task, points[task]).properties(title=task) for task in results.tasks]
+    chart = themed(alt.concat(*panels, columns=3, spacing=28), INK, background="white")
+    return chart.properties(datasets={f"points of {task}": points[task] for task in results.tasks})
 
 
-def curves(results: Results, task: str, checkpoint: str = "last", on_page: bool = False) -> alt.LayerChart:
+def curves(results: Results, task: str, points: list[Point], on_page: bool = False) -> Any:
     """Mean exact match of one task by length, one line with its interval for each encoding.
 
-    `on_page`: as wide as its place, with the parameter `shown` (a list of encodings) instead of a legend of its own.
+    The chart names its data, `points of TASK`, and leaves it to the caller to add them: Altair copies and checks data
+    that it holds again and again. `on_page`: as wide as its place, with the parameter `shown` (a list of encodings)
+    instead of a legend of its own.
     """
     shortest, furthest = (end(row["length"] for row in results.rows) for end in (min, max))
-    table = curve_table(results, task, checkpoint)
     x = alt.X(
         "length:Q",
         title="length",
@@ -75,7 +76,7 @@ def curves(results: Results, task: str, checkpoint: str = "last", on_page: bool 
     )
     y = alt.Y("mean:Q", title="exact match", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5, format=".1f"))
     colour, shape = _signs(results.encodings, legend=not on_page)
-    base = alt.Chart(alt.Data(values=table)).encode(x=x, color=colour)
+    base = alt.Chart(alt.NamedData(f"points of {task}")).encode(x=x, color=colour)
     if on_page:
         base = base.transform_filter("indexof(shown, datum.encoding) >= 0")
     longest = results.train_length(task)
@@ -86,24 +87,27 @@ def curves(results: Results, task: str, checkpoint: str = "last", on_page: bool 
         trained.mark_text(
             align="left" if room else "right", dx=4 if room else -4, dy=-7, y=0, opacity=0.7, fontSize=10, aria=False
         ).encode(text=alt.value(f"trained to {longest}")),
-        base.mark_area(opacity=0.2, aria=False).encode(y=alt.Y("low:Q", title="exact match"), y2="high:Q"),
+        base.mark_area(opacity=0.16, aria=False).encode(y=alt.Y("low:Q", title="exact match"), y2="high:Q"),
         base.mark_line(strokeWidth=1.6, aria=False).encode(y=y),
-        base.mark_point(filled=True, opacity=1, size=20, aria=False).encode(y=y, shape=shape, tooltip=_tooltip()),
-    ).properties(height=170, description=_spoken(table, task, results.encodings))
+        # The clear stroke makes small points easy to hit.
+        base.mark_point(filled=True, opacity=1, size=20, stroke="transparent", strokeWidth=8, aria=False).encode(
+            y=y, shape=shape, tooltip=_tooltip()
+        ),
+    ).properties(height=170, description=_spoken(points, task, results.encodings))
     if on_page:
         return chart.properties(width="container").add_params(alt.param("shown", value=results.encodings))
     return chart.properties(width=250)
 
 
-def curve_table(results: Results, task: str, checkpoint: str = "last") -> list[dict[str, Any]]:
+def curve_points(results: Results, task: str, checkpoint: str = "last") -> list[Point]:
     """Encoding, length, mean, interval and number of seeds, for each point of the curves of one task."""
-    table = []
+    points = []
     for encoding in results.encodings:
         for length, values in results.by_length(task, encoding, checkpoint).items():
             mean, low, high = mean_interval(values)
-            row = {"encoding": encoding, "length": length, "mean": mean, "low": low, "high": high, "seeds": len(values)}
-            table.append({**row, "interval": f"{low:.3f} to {high:.3f}"})
-    return table
+            point = {"encoding": encoding, "length": length, "mean": mean, "low": low, "high": high}
+            points.append({**point, "interval": f"{low:.3f} to {high:.3f}", "seeds": len(values)})
+    return points
 
 
 def ranking_chart(results: Results) -> alt.LayerChart:
@@ -122,7 +126,7 @@ def ranking_chart(results: Results) -> alt.LayerChart:
     ]
     colour, shape = _signs(results.encodings, legend=False)
     base = alt.Chart(alt.Data(values=table)).encode(
-        y=alt.Y("encoding:N", title=None, sort=[row["encoding"] for row in table], axis=alt.Axis(labelLimit=180)),
+        y=alt.Y("encoding:N", title=None, sort=[row["encoding"] for row in table], axis=alt.Axis(labelLimit=150)),
         color=colour,
         tooltip=[
             alt.Tooltip("encoding:N"),
@@ -184,9 +188,9 @@ def _tooltip() -> list[alt.Tooltip]:
     ]
 
 
-def _spoken(table: list[dict[str, Any]], task: str, encodings: list[str]) -> str:
+def _spoken(points: list[Point], task: str, encodings: list[str]) -> str:
     """What a screen reader says instead of the curves."""
-    ends = {row["encoding"]: row for row in table}
+    ends = {row["encoding"]: row for row in points}
     said = ", ".join(
         f"{name} {ends[name]['mean']:.2f} at length {ends[name]['length']}" for name in encodings if name in ends
     )

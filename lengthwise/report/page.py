@@ -8,7 +8,7 @@ from typing import Any
 
 from lengthwise.errors import UserError
 from lengthwise.report import summaries
-from lengthwise.report.figures import curve_table, curves, looks, ranking_chart, themed
+from lengthwise.report.figures import Point, curve_points, curves, looks, ranking_chart, themed
 from lengthwise.results.files import replace
 from lengthwise.results.ranking import ranking
 from lengthwise.results.rows import Results, RunResult
@@ -31,16 +31,16 @@ def write_page(results: Results, path: Path) -> None:
         lstrip_blocks=True,
     )
     environment.filters |= {"decimals": decimals, "chance": chance, "span": span, "plain": plain}
-    page = environment.get_template("page.html.jinja").render(
-        **content(results), bundle=vl_convert.javascript_bundle().replace("</script", "<\\/script")
-    )
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
+    page = environment.get_template("page.html.jinja").render(**content(results), bundle=bundle)
     replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
 
 
 def content(results: Results) -> dict[str, Any]:
     """Everything that the page shows."""
     places = ranking(results)
-    charts = {f"curves-{i}": _on_page(curves(results, t, on_page=True)) for i, t in enumerate(results.tasks)}
+    points = {task: curve_points(results, task) for task in results.tasks}
+    charts = {f"curves-{i}": _curves_on_page(results, task, points[task]) for i, task in enumerate(results.tasks)}
     if places:
         charts["ranking"] = _on_page(ranking_chart(results).properties(width="container"))
     has_best = summaries.has_best(results)
@@ -49,7 +49,7 @@ def content(results: Results) -> dict[str, Any]:
         "name": results.study.get("name", "study"),
         "summary": results.study.get("summary", ""),
         "encodings": results.encodings,
-        "tasks": [_task(results, task) for task in results.tasks],
+        "tasks": [_task(results, task, points[task]) for task in results.tasks],
         "seeds": sorted({run.description["seed"] for run in results.runs}),
         "looks": looks(results.encodings),
         "charts": charts,
@@ -81,11 +81,14 @@ def _on_page(chart: Any) -> dict[str, Any]:
     return themed(chart, "currentColor", "transparent", "system-ui, sans-serif").to_dict()
 
 
-def _task(results: Results, task: str) -> dict[str, Any]:
+def _curves_on_page(results: Results, task: str, points: list[Point]) -> dict[str, Any]:
+    return {**_on_page(curves(results, task, points, on_page=True)), "datasets": {f"points of {task}": points}}
+
+
+def _task(results: Results, task: str, points: list[Point]) -> dict[str, Any]:
     runs = [run for run in results.runs if run.description["task"] == task]
     first = runs[0].description
     cells = {name: summaries.cell(results, task, name, seen=True) for name in results.encodings}
-    points = {(row["encoding"], row["length"]): row for row in curve_table(results, task)}
     return {
         "name": task,
         "settings": {key: value for key, value in first["settings"]["task"].items() if key != "name"},
@@ -95,7 +98,7 @@ def _task(results: Results, task: str) -> dict[str, Any]:
         "chance": {seen: summaries.chance(results, task, seen) for seen in (True, False)},
         "longest_trained": results.train_length(task),
         "lengths": summaries.lengths(results, task),
-        "points": points,
+        "points": {(point["encoding"], point["length"]): point for point in points},
         "unlearned": [(name, cell) for name, cell in cells.items() if cell and cell.unlearned],
     }
 

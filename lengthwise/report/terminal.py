@@ -74,9 +74,10 @@ def _length_table(results: Results, task: str) -> Table:
 def overall_table(results: Results) -> Table:
     """Tasks by encodings, exact match on training lengths -> on unseen lengths."""
     table = _table("Exact match, training lengths → unseen lengths")
+    table.padding = (0, 0)
     table.add_column("task", overflow="fold")
     for encoding in results.encodings:
-        table.add_column(Text(encoding), justify="right", overflow="fold")
+        table.add_column(Text(encoding), justify="right", overflow="fold", min_width=len("0.00*→0.00"))
     unlearned = False
     for task in results.tasks:
         texts = []
@@ -95,7 +96,7 @@ def overall_table(results: Results) -> Table:
 
 def _pair(seen: Cell, unseen: Cell) -> Text:
     mark = Text("*" if seen.unlearned else "", style="yellow")
-    return Text.assemble(_value(seen.mean), mark, Text(" → ", style="dim"), _value(unseen.mean))
+    return Text.assemble(_value(seen.mean), mark, Text("→", style="dim"), _value(unseen.mean))
 
 
 def _value(value: float) -> Text:

@@ -1,0 +1,125 @@
+"""Settings: strict about names and types, clear about what is wrong."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from conftest import small_study, small_table
+
+from lengthwise import configuration
+from lengthwise.errors import UserError
+from lengthwise.study import load_study, read_encoding, shipped_studies, study_from
+
+
+@dataclass(frozen=True)
+class Inner:
+    count: int = 3
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    rate: float = 0.5
+    on: bool = False
+    kind: Literal["a", "b"] = "a"
+    span: tuple[int, int] | None = None
+    many: tuple[str, ...] = ()
+    inner: Inner = Inner()
+
+
+def test_read_is_the_inverse_of_table() -> None:
+    value = Outer("x", 2.0, True, "b", (1, 2), ("p", "q"), Inner(7))
+    assert configuration.read(Outer, configuration.table(value), "") == value
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "missing setting 'here.name'"),
+        ({"name": "x", "rat": 1}, "unknown setting 'here.rat'; did you mean 'rate'"),
+        ({"name": 3}, "here.name must be a text, not the number 3"),
+        ({"name": "x", "rate": "fast"}, 'here.rate must be a number, not the text "fast"'),
+        ({"name": "x", "rate": True}, "here.rate must be a number, not the truth value true"),
+        ({"name": "x", "on": 1}, "here.on must be true or false, not the number 1"),
+        ({"name": "x", "kind": "c"}, 'here.kind cannot be the text "c"'),
+        ({"name": "x", "span": [1]}, "here.span must have 2 entries"),
+        ({"name": "x", "span": [1, 2.5]}, r"here.span\[1\] must be a whole number, not the number 2.5"),
+        ({"name": "x", "many": "pq"}, "here.many must be a list"),
+        ({"name": "x", "inner": {"cuont": 1}}, "unknown setting 'here.inner.cuont'; did you mean 'count'"),
+        ({"name": "x", "inner": 4}, "here.inner must be a table"),
+    ],
+)
+def test_what_is_wrong_is_said(table: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        configuration.read(Outer, table, "here")
+
+
+def test_a_whole_number_is_a_number() -> None:
+    assert configuration.read(Outer, {"name": "x", "rate": 2}, "").rate == 2.0
+
+
+def test_overrides_are_toml_or_text() -> None:
+    table = {"a": {"b": 1}, "c": "x"}
+    changed = configuration.override(table, ["a.b=2", "a.d=[1, 2]", "c=plain words", "e.f=true", "g='1'"])
+    assert changed == {"a": {"b": 2, "d": [1, 2]}, "c": "plain words", "e": {"f": True}, "g": "1"}
+    assert table == {"a": {"b": 1}, "c": "x"}
+    for wrong in ("a.b", "=3", "a..b=1"):
+        with pytest.raises(UserError, match="must look like name=value"):
+            configuration.override(table, [wrong])
+    with pytest.raises(UserError, match="'c' is not a table"):
+        configuration.override(table, ["c.d=1"])
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_every_shipped_study_expands(name: str) -> None:
+    runs = load_study(name).runs()
+    assert len({run.fingerprint for run in runs}) == len({run.name for run in runs}) == len(runs)
+
+
+def test_every_setting_changes_the_fingerprint() -> None:
+    base = small_study().runs()[0].fingerprint
+    changes = [
+        {"seeds": [3]}, {"encodings": ["t5"]}, {"tasks": ["copy.words"]}, {"model__width": 32}, {"model__dropout": 0.1},
+        {"model__style": "llama"}, {"data__examples": 10}, {"data__validation": 31}, {"data__anchor": False},
+        {"training__steps": 31}, {"training__clip": 2.0}, {"training__precision": "bf16"},
+        {"tasks": [{"name": "copy.repeat", "symbols": 21}]}, {"data__test_lengths": [5, 7]},
+    ]  # fmt: skip
+    prints = [small_study(**change).runs()[0].fingerprint for change in changes]
+    assert len({base, *prints}) == len(prints) + 1
+
+
+def test_writing_out_a_default_does_not_change_the_fingerprint() -> None:
+    plain = small_study(encodings=["rotary"], tasks=["copy.words"], model__width=32)
+    written = small_study(
+        encodings=[{"name": "rotary", "fraction": 0.25}],
+        tasks=[{"name": "copy.words", "symbols": 100}],
+        model__width=32,
+        training__clip=1.0,
+    )
+    assert [r.fingerprint for r in plain.runs()] == [r.fingerprint for r in written.runs()]
+
+
+def test_encodings_are_names_tables_or_schedules() -> None:
+    assert read_encoding("none").label == "none"
+    assert read_encoding({"name": "rotary", "fraction": 0.5}).label == "rotary(fraction=0.5)"
+    assert read_encoding({"name": "rotary", "label": "mine"}).label == "mine"
+    schedule = read_encoding(["rotary", "rotary", "none"])
+    assert schedule.label == "rotary,rotary,none"
+    assert [layer["name"] for layer in schedule.layers] == ["rotary", "rotary", "none"]
+    for wrong in ([], 3, {"fraction": 0.5}, {"name": "rotary", "label": "a/b"}):
+        with pytest.raises(UserError):
+            read_encoding(wrong)  # type: ignore[arg-type]
+
+
+def test_a_schedule_trains(tmp_path: Path) -> None:
+    import json
+
+    import lengthwise as lw
+
+    table = small_table(encodings=[["none", "alibi"], {"name": "t5", "label": "t5 twice", "shared": False}])
+    table["model"]["layers"] = 3
+    results = lw.run(study_from(table), tmp_path / "s", "cpu")
+    assert results.encodings == ["none,alibi", "t5 twice"]
+    described = json.loads(next((tmp_path / "s").glob("*/none,alibi/*/run.json")).read_text())
+    assert described["encoding_of_each_layer"] == ["none", "alibi", "none"]

@@ -1,0 +1,128 @@
+"""Ranking and intervals against hand-made numbers."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lengthwise.errors import RunError, UserError
+from lengthwise.results.files import append_rows, read_rows, replace, write_text
+from lengthwise.results.ranking import ranking, ranks
+from lengthwise.results.rows import Results, RunResult, load_results, mean_interval
+
+
+def made(accuracies: dict[tuple[str, str, int], float], order: list[str]) -> Results:
+    """Results with the given overall accuracies on unseen lengths, out of 1000."""
+    runs = []
+    for (task, encoding, seed), accuracy in accuracies.items():
+        row = {"checkpoint": "last", "seen": False, "length": 9, "n": 1000, "correct": round(1000 * accuracy)}
+        description = {"task": task, "encoding": encoding, "seed": seed}
+        runs.append(RunResult(description, {}, [row, {**row, "seen": True, "length": 4, "correct": 1000}]))
+    return Results(runs, [], {"encoding_order": order})
+
+
+def test_ranks_average_ties() -> None:
+    assert ranks(np.array([0.9, 0.5, 0.7])).tolist() == [1, 3, 2]
+    assert ranks(np.array([0.5, 0.9, 0.5, 0.1])).tolist() == [2.5, 1, 2.5, 4]
+    assert ranks(np.array([0.0, 0.0, 0.0])).tolist() == [2, 2, 2]
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0]), min_size=1, max_size=8))
+def test_ranks_sum_to_the_same_whatever_the_ties(values: list[float]) -> None:
+    assert ranks(np.array(values)).sum() == pytest.approx(len(values) * (len(values) + 1) / 2)
+
+
+def test_ranking_by_hand() -> None:
+    results = made(
+        {
+            ("x", "none", 1): 0.9, ("x", "t5", 1): 0.5, ("x", "rotary", 1): 0.1,
+            ("x", "none", 2): 0.4, ("x", "t5", 2): 0.5, ("x", "rotary", 2): 0.1,
+            ("y", "none", 1): 0.3, ("y", "t5", 1): 0.3, ("y", "rotary", 1): 0.0,
+        },
+        ["none", "t5", "rotary"],
+    )  # fmt: skip
+    first, second, third = ranking(results)
+    assert [p.encoding for p in (first, second, third)] == ["none", "t5", "rotary"]
+    assert first.reciprocal_rank == pytest.approx((1 + 1 / 2 + 1 / 1.5) / 3)
+    assert second.reciprocal_rank == pytest.approx((1 / 2 + 1 + 1 / 1.5) / 3)
+    assert third.reciprocal_rank == pytest.approx(1 / 3)
+    assert first.rank == pytest.approx((1 + 2 + 1.5) / 3)
+    assert first.accuracy == pytest.approx((0.9 + 0.4 + 0.3) / 3)
+    assert first.columns == 3
+    # Seeds are drawn again within each task: x gives two of (1, 1/2), y always 1/1.5.
+    possible = [(a + b + 1 / 1.5) / 3 for a, b in itertools.product([1, 0.5], repeat=2)]
+    assert first.reciprocal_rank_interval == pytest.approx((min(possible), max(possible)))
+    assert third.reciprocal_rank_interval == pytest.approx((1 / 3, 1 / 3))
+
+
+def test_a_seed_that_one_encoding_lacks_is_left_out_for_all() -> None:
+    results = made(
+        {("x", "none", 1): 0.2, ("x", "t5", 1): 0.9, ("x", "none", 2): 1.0, ("y", "none", 1): 1.0}, ["none", "t5"]
+    )
+    places = ranking(results)
+    assert [p.encoding for p in places] == ["t5", "none"]
+    assert places[0].columns == 1 and places[1].reciprocal_rank == 0.5
+
+
+def test_overall_accuracy_weighs_examples_not_lengths() -> None:
+    rows = [
+        {"checkpoint": "last", "seen": False, "length": 5, "n": 10, "correct": 10},
+        {"checkpoint": "last", "seen": False, "length": 6, "n": 30, "correct": 0},
+        {"checkpoint": "best", "seen": False, "length": 6, "n": 30, "correct": 30},
+        {"checkpoint": "last", "seen": True, "length": 4, "n": 50, "correct": 50},
+    ]
+    assert RunResult({}, {}, rows).accuracy("last", seen=False) == 0.25
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_interval_holds_the_mean(values: list[float]) -> None:
+    mean, low, high = mean_interval(values)
+    assert mean == pytest.approx(np.mean(values))
+    assert min(values) - 1e-9 <= low <= mean + 1e-9 and mean - 1e-9 <= high <= max(values) + 1e-9
+
+
+def test_interval_is_as_wide_as_theory_says() -> None:
+    values = np.random.default_rng(0).normal(size=400).tolist()
+    _, low, high = mean_interval(values)
+    assert high - low == pytest.approx(2 * 1.96 * np.std(values) / 20, rel=0.1)
+
+
+def test_table_is_a_data_frame(finished: tuple[Path, Results]) -> None:
+    _, results = finished
+    frame = results.table()
+    assert frame.height == len(results.rows)
+    assert {"run", "task", "encoding", "seed", "length", "n", "correct", "seen"} <= set(frame.columns)
+
+
+def test_a_cut_off_last_line_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    append_rows(file, [{"a": 1}, {"a": 2}])
+    with file.open("a") as handle:
+        handle.write('{"a": 3')
+    assert read_rows(file) == [{"a": 1}, {"a": 2}]
+    file.write_text('{"a": 1}\nrubbish\n{"a": 2}\n')
+    with pytest.raises(RunError, match=r"rows\.jsonl:2"):
+        read_rows(file)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    write_text(file, "old")
+
+    def fail(partial: Path) -> None:
+        partial.write_text("half")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        replace(file, fail)
+    assert file.read_text() == "old" and [f.name for f in tmp_path.iterdir()] == ["x"]
+
+
+def test_results_of_nothing_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        load_results(tmp_path / "absent")
+    with pytest.raises(UserError, match="holds no runs"):
+        load_results(tmp_path)
