@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lengthwise.encodings.encoding import Encoding, Geometry
     from lengthwise.model.decoder import Decoder
-    from lengthwise.results.rows import Results
+    from lengthwise.records.rows import Results
     from lengthwise.study import Study
     from lengthwise.tasks.task import Task
 
@@ -39,17 +39,16 @@ def encoding(name: str, geometry: "Geometry | None" = None, **settings: Any) -> 
     return make_encoding({"name": name, **settings}, geometry or Geometry.of(width=512, heads=8))
 
 
-def study(name: str, assignments: Iterable[str] = ()) -> "Study":
+def load_study(name: str, assignments: Iterable[str] = ()) -> "Study":
     """A shipped study by its name or any study by its file; `assignments` such as `training.steps=2000`."""
-    from lengthwise.study import load_study
+    from lengthwise import study
 
-    return load_study(name, assignments)
+    return study.load_study(name, assignments)
 
 
 def run(study: "Study | str", out: str | Path | None = None, device: str = "auto") -> "Results":
     """Trains and evaluates what is not finished yet, and returns the results."""
     from lengthwise.executors.local import run_study
-    from lengthwise.study import load_study
 
     chosen = load_study(study) if isinstance(study, str) else study
     folder = Path(out) if out is not None else Path("runs") / chosen.name
@@ -59,7 +58,7 @@ def run(study: "Study | str", out: str | Path | None = None, device: str = "auto
 
 def results(path: str | Path) -> "Results":
     """The finished runs in a study's folder."""
-    from lengthwise.results.rows import load_results
+    from lengthwise.records.rows import load_results
 
     return load_results(Path(path))
 

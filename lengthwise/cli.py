@@ -103,8 +103,8 @@ def run(
 @app.command()
 def show(runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]) -> None:
     """Show ranking and accuracy by length in the terminal."""
+    from lengthwise.records.rows import load_results
     from lengthwise.report.terminal import length_tables, overall_table, ranking_table
-    from lengthwise.results.rows import load_results
 
     results = load_results(runs)
     for name in results.unfinished:
@@ -122,7 +122,7 @@ def report(
     out: Annotated[Path, typer.Option(help="A .html page, or the curves alone as .svg or .png.")] = Path("report.html"),
 ) -> None:
     """Write a self-contained page, or a picture, of a study's results."""
-    from lengthwise.results.rows import load_results
+    from lengthwise.records.rows import load_results
 
     results = load_results(runs)
     if not results.runs:

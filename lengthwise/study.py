@@ -81,8 +81,9 @@ class Study:
             chosen = getattr(self, what)
             if not chosen:
                 raise ValueError(f"{what} must name at least one")
-            if len({json.dumps(c) for c in chosen}) < len(chosen):
-                raise ValueError(f"{what} names something twice: {list(chosen)}")
+        for what, shown in (("tasks", self.task_names), ("encodings", self.labels), ("seeds", list(self.seeds))):
+            if len(set(shown)) < len(shown):
+                raise ValueError(f"{what} names something twice: {', '.join(map(str, shown))}")
         if any(seed < 0 for seed in self.seeds):
             raise ValueError(f"seeds must be 0 or more, not {list(self.seeds)}")
         if not self.name or "/" in self.name or self.name.startswith("."):
@@ -92,6 +93,15 @@ class Study:
         for choice in self.encodings:
             for layer in read_encoding(choice).layers:
                 registry.encodings.entry(layer["name"])
+
+    @property
+    def task_names(self) -> list[str]:
+        return [_named(task, "task")["name"] for task in self.tasks]
+
+    @property
+    def labels(self) -> list[str]:
+        """What tables call the encodings."""
+        return [read_encoding(encoding).label for encoding in self.encodings]
 
     def runs(self) -> list[Run]:
         """Every combination, with all settings resolved. Imports the encodings, and so torch."""
@@ -106,8 +116,8 @@ class Study:
         """What a study's folder says of it: the settings, and the order in which tables show things."""
         return {
             **configuration.table(self),
-            "task_order": [task_table(task)["name"] for task in self.tasks],
-            "encoding_order": [read_encoding(encoding).label for encoding in self.encodings],
+            "task_order": self.task_names,
+            "encoding_order": self.labels,
         }
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lengthwise.executors.local import run_study
-from lengthwise.results.rows import Results, load_results
+from lengthwise.records.rows import Results, load_results
 from lengthwise.study import Study, study_from
 
 torch.set_num_threads(1)  # pytest-xdist fills the cores

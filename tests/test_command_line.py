@@ -11,7 +11,7 @@ from conftest import small_table
 
 from lengthwise import registry
 from lengthwise.cli import main
-from lengthwise.results.rows import Results
+from lengthwise.records.rows import Results
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -78,6 +78,10 @@ BAD_SETTINGS = {
         r"ends at position 8, but .* has 15 tokens",
     ),
     "no tasks": ("tasks=[]", r"tasks must name at least one"),
+    "a task twice": (
+        "tasks=['copy.words', {name='copy.words', symbols=9}]",
+        r"tasks names something twice",
+    ),
     "a seed twice": ("seeds=[1, 1]", r"seeds names something twice"),
     "negative seed": ("seeds=[-1]", r"seeds must be 0 or more"),
     "scratchpad without steps": ("data.scratchpad=full", r"copy.repeat has no steps"),

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from lengthwise.errors import UserError
+from lengthwise.records.files import write_json, write_rows
+from lengthwise.records.rows import Results, load_results
 from lengthwise.report import summaries, terminal
-from lengthwise.results.files import write_json, write_rows
-from lengthwise.results.rows import Results, load_results
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -105,14 +105,14 @@ def write_study(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Results:
-    return load_results(write_study(tmp_path / "study"))
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return load_results(write_study(tmp_path_factory.mktemp("study")))
 
 
-@pytest.fixture
-def page(results: Results, tmp_path: Path) -> Path:
-    return write(results, tmp_path / "report.html")
+@pytest.fixture(scope="module")
+def page(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(results, tmp_path_factory.mktemp("page") / "report.html")
 
 
 def write(results: Results, path: Path) -> Path:
@@ -331,7 +331,9 @@ def test_browser_draws_the_page_without_network(page: Path) -> None:
             tooltip.wait_for(state="visible")
             assert "0.875" in tooltip.inner_text()
             assert "0.750 to 1.000" in tooltip.inner_text()
-            assert tooltip.locator("td.key").nth(2).bounding_box()["width"] > 80, "mean exact match, not cut off"
+            assert tooltip.locator("td.key").nth(2).evaluate("cell => cell.clientWidth") > 80, (
+                "mean exact match, not cut off"
+            )
             tab.get_by_role("button", name="<b>x").click()
             tab.wait_for_function("document.querySelectorAll('[data-chart=curves-0] .mark-line path').length === 1")
             wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lengthwise.errors import RunError, UserError
-from lengthwise.results.files import append_rows, read_rows, replace, write_text
-from lengthwise.results.ranking import ranking, ranks
-from lengthwise.results.rows import Results, RunResult, load_results, mean_interval
+from lengthwise.records.files import append_rows, read_rows, replace, write_text
+from lengthwise.records.ranking import ranking, ranks
+from lengthwise.records.rows import Results, RunResult, load_results, mean_interval
 
 
 def made(accuracies: dict[tuple[str, str, int], float], order: list[str]) -> Results:

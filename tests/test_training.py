@@ -18,8 +18,8 @@ from lengthwise.engine.state import TrainingState, load_tensors, previous, save_
 from lengthwise.engine.training import Progress, Trainer
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.local import run_study
-from lengthwise.results.directory import StudyDirectory
-from lengthwise.results.rows import Results, load_results
+from lengthwise.records.directory import StudyDirectory
+from lengthwise.records.rows import Results, load_results
 
 PROGRAM = """
 import json, sys, torch

@@ -27,11 +27,10 @@ class Geometry:
     """What attention logits are multiplied by before any bias: 1/sqrt(head width), or 1 in the T5 style."""
 
     @classmethod
-    def of(cls, width: int, heads: int, layers: int = 2, context: int = 512, **rest: Any) -> "Geometry":
+    def of(cls, width: int, heads: int, layers: int = 2, context: int = 512) -> "Geometry":
         """A geometry with the usual values for what is not said."""
         head_width = width // heads
-        defaults = {"trained_context": context, "logit_scale": 1 / math.sqrt(head_width)}
-        return cls(width, heads, head_width, layers, context, **{**defaults, **rest})
+        return cls(width, heads, head_width, layers, context, context, logit_scale=1 / math.sqrt(head_width))
 
 
 class Encoding(nn.Module):

@@ -13,8 +13,8 @@ from lengthwise.errors import UserError
 from lengthwise.evaluation.test_set import test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
-from lengthwise.results.directory import RunDirectory, StudyDirectory
-from lengthwise.results.files import read_json
+from lengthwise.records.directory import RunDirectory, StudyDirectory
+from lengthwise.records.files import read_json
 from lengthwise.study import Run
 
 

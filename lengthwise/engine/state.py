@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lengthwise.errors import RunError
-from lengthwise.results.files import replace
+from lengthwise.records.files import replace
 
 
 @dataclass

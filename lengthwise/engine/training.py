@@ -22,9 +22,9 @@ from lengthwise.engine.state import TrainingState, save_tensors
 from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import Outcomes, judge
 from lengthwise.evaluation.test_set import test_set, validation_set
-from lengthwise.results.directory import RunDirectory, StudyDirectory, make_folder
-from lengthwise.results.files import append_rows, read_rows, write_json, write_rows
-from lengthwise.results.provenance import provenance
+from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
+from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
+from lengthwise.records.provenance import provenance
 from lengthwise.seeding import derive
 from lengthwise.sequences import Sequences
 from lengthwise.study import Run

@@ -7,7 +7,7 @@ import torch
 
 from lengthwise.engine.plan import FleetPlan, plan
 from lengthwise.engine.training import Progress, Trainer, choose_device
-from lengthwise.results.directory import StudyDirectory
+from lengthwise.records.directory import StudyDirectory
 from lengthwise.study import Study
 
 Watch = Callable[[int, int, FleetPlan], Progress]

@@ -1,1 +1,1 @@
-"""Rows -> terminal tables, figures, one interactive page. Imports no torch and reads only `lengthwise.results`."""
+"""Rows -> terminal tables, figures, one interactive page. Imports no torch and reads only `lengthwise.records`."""

@@ -3,9 +3,9 @@
 from typing import Any
 
 from lengthwise.errors import UserError
+from lengthwise.records.ranking import ranking
+from lengthwise.records.rows import Results, mean_interval
 from lengthwise.report.summaries import require_runs
-from lengthwise.results.ranking import ranking
-from lengthwise.results.rows import Results, mean_interval
 
 try:
     import altair as alt

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import UserError
+from lengthwise.records.files import replace
+from lengthwise.records.ranking import ranking
+from lengthwise.records.rows import Results, RunResult
 from lengthwise.report import summaries
 from lengthwise.report.figures import Point, curve_points, curves, looks, ranking_chart, themed
-from lengthwise.results.files import replace
-from lengthwise.results.ranking import ranking
-from lengthwise.results.rows import Results, RunResult
 
 try:
     import jinja2

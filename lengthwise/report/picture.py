@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from lengthwise.errors import UserError
+from lengthwise.records.files import replace
+from lengthwise.records.rows import Results
 from lengthwise.report.figures import accuracy_by_length
-from lengthwise.results.files import replace
-from lengthwise.results.rows import Results
 
 try:
     import vl_convert

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lengthwise.errors import UserError
-from lengthwise.results.rows import Results, Row, RunResult, mean_interval
+from lengthwise.records.rows import Results, Row, RunResult, mean_interval
 
 LEARNED = 0.95
 """A run below this exact match on its training lengths did not learn the task; what it does beyond them says little."""

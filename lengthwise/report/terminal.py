@@ -5,9 +5,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from lengthwise.records.ranking import ranking
+from lengthwise.records.rows import Results
 from lengthwise.report.summaries import LEARNED, Cell, cell, lengths, thinned
-from lengthwise.results.ranking import ranking
-from lengthwise.results.rows import Results
 
 WIDTH = 100
 """Characters of a terminal that every table fits in."""

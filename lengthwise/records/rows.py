@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lengthwise.errors import UserError
-from lengthwise.results.directory import RunDirectory, StudyDirectory
-from lengthwise.results.files import read_json, read_rows
+from lengthwise.records.directory import RunDirectory, StudyDirectory
+from lengthwise.records.files import read_json, read_rows
 
 Row = dict[str, Any]
 

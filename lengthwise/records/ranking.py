@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lengthwise.results.rows import Results
+from lengthwise.records.rows import Results
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import UserError
-from lengthwise.results.files import read_json, storage_error, write_json
+from lengthwise.records.files import read_json, storage_error, write_json
 
 
 class RunDirectory:
