@@ -46,13 +46,16 @@ def load_study(name: str, assignments: Iterable[str] = ()) -> "Study":
     return study.load_study(name, assignments)
 
 
-def run(study: "Study | str", out: str | Path | None = None, device: str = "auto") -> "Results":
-    """Trains and evaluates what is not finished yet, and returns the results."""
+def run(study: "Study | str", out: str | Path | None = None, device: str = "auto", workers: int = 0) -> "Results":
+    """Trains and evaluates what is not finished yet, and returns the results.
+
+    `workers`: processes that train side by side; 0 for one per core on a CPU.
+    """
     from lengthwise.executors.local import run_study
 
     chosen = load_study(study) if isinstance(study, str) else study
     folder = Path(out) if out is not None else Path("runs") / chosen.name
-    run_study(chosen, folder, device)
+    run_study(chosen, folder, device, workers=workers)
     return results(folder)
 
 

@@ -85,7 +85,8 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for the runs; by default runs/STUDY.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     settings: Settings = [],  # noqa: B006
-    save_every: Annotated[float, typer.Option(help="Seconds between saved states.")] = 30.0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: one per core on a CPU.")] = 0,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 30.0,
 ) -> None:
     """Train and evaluate a study; goes on by itself where an earlier call was stopped."""
     from lengthwise.study import load_study
@@ -96,7 +97,7 @@ def run(
     from lengthwise.progress import watching
 
     with watching(messages) as watch:
-        worked = run_study(chosen, folder, device, watch, save_every)
+        worked = run_study(chosen, folder, device, watch, save_every, workers)
     console.print(f"{'Finished' if worked else 'Nothing left to do'}: {folder}", highlight=False)
 
 
@@ -134,6 +135,18 @@ def report(
     else:
         raise UserError(f"--out must end in .html, .svg or .png, not {out.name!r}")
     write(results, out)
+    console.print(f"Wrote {out}", highlight=False)
+
+
+@app.command("collect")
+def collect_command(
+    runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
+    out: Annotated[Path, typer.Option(help="Folder for three small files.")],
+) -> None:
+    """Gather the results of a study, without weights, into a small folder for sharing."""
+    from lengthwise.records.rows import collect, load_results
+
+    collect(load_results(runs), out)
     console.print(f"Wrote {out}", highlight=False)
 
 

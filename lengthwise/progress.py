@@ -10,7 +10,7 @@ from rich.progress import Progress as Bars
 
 from lengthwise.engine.plan import FleetPlan
 from lengthwise.engine.training import Progress
-from lengthwise.executors.local import Watch
+from lengthwise.executors.processes import Watch
 
 
 @contextmanager
@@ -31,8 +31,6 @@ def watching(console: Console) -> Iterator[Watch]:
         title = f"[{number + 1}/{fleets}] {plan.name}"
         if not console.is_terminal:
             console.print(title, markup=False, highlight=False)
-        for other in bars.task_ids:
-            bars.remove_task(other)
         bar = bars.add_task(title.replace("[", "\\["), total=plan.runs[0].training.steps, speed="")
         first: list[tuple[float, int]] = []
 
@@ -42,7 +40,11 @@ def watching(console: Console) -> Iterator[Watch]:
             speed = f"{(done - first[0][1]) / elapsed:.1f} steps/s" if elapsed > 0.5 else ""
             bars.update(bar, completed=done, speed=speed)
 
-        return Progress(step=step, note=lambda text: console.print(text, style="yellow", markup=False))
+        return Progress(
+            step=step,
+            note=lambda text: console.print(text, style="yellow", markup=False),
+            done=lambda: bars.remove_task(bar),
+        )
 
     with bars:
         yield watch

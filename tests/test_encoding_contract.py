@@ -144,7 +144,7 @@ def decode(model: Decoder, tokens: Tensor, chunks: Sequence[int], **along: Tenso
     return torch.cat(parts, dim=1)
 
 
-CHUNKS = [(1,) * LENGTH, (5, 1, 4, 2), (1, 11), (11, 1), (12,)]
+CHUNKS = [(1,) * LENGTH, (5, 1, 4, 2), (LENGTH,)]
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
@@ -446,6 +446,8 @@ def test_positions_end_where_the_encoding_says(model: Decoder) -> None:
     model(row[:, : last + 1], cache=cache)
     with pytest.raises(UserError, match=str(last + 1)):
         model(row[:, last + 1 :], cache=cache)
+    with pytest.raises((UserError, IndexError)):  # fleets take this way in, which checks nothing
+        model.hidden(tokens, model.places(tokens, at_the_end + 1))
 
 
 @pytest.mark.xfail(strict=True, reason="Decoder._check looks at the largest position only; a table wraps around at -1")

@@ -4,6 +4,7 @@ Shape letters: B batch, H heads, G key-value heads, T queries, S keys, K head wi
 """
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -282,7 +283,7 @@ def test_sinusoidal_by_hand() -> None:
 
 
 def test_learned_adds_the_row_of_each_position() -> None:
-    encoding = Learned(Learned.Config(rows=9), Geometry.of(width=6, heads=1, context=7, trained_context=5))
+    encoding = Learned(Learned.Config(rows=9), replace(Geometry.of(width=6, heads=1, context=7), trained_context=5))
     with torch.no_grad():
         encoding.table.copy_(draw_normal(9, 6))
     table: Matrix = encoding.table.tolist()
@@ -301,7 +302,7 @@ def test_learned_adds_the_row_of_each_position() -> None:
 
 
 def test_a_learned_table_is_as_long_as_the_longest_sequence_unless_told() -> None:
-    geometry = Geometry.of(width=6, heads=1, context=7, trained_context=5)
+    geometry = replace(Geometry.of(width=6, heads=1, context=7), trained_context=5)
     encoding = Learned(Learned.Config(), geometry)
     assert encoding.last_position == 6
     assert encoding.resolved() == {"rows": 7, "rows_trained": 5, "rows_left_random": 2}
@@ -390,7 +391,7 @@ def expected_rotation(encoding: Encoding, entries: list[float], position: int) -
 def test_a_layer_of_attention(name: str, style: Any, groups: int) -> None:
     config = ModelConfig(style=style, layers=1, width=32, heads=4, key_value_heads=groups)
     head_width, scale = 8, 1.0 if style == "t5" else 1 / math.sqrt(8)
-    geometry = Geometry.of(width=32, heads=4, layers=1, logit_scale=config.logit_scale)
+    geometry = replace(Geometry.of(width=32, heads=4), logit_scale=config.logit_scale)
     encoding: Encoding = ENCODINGS[name](geometry)
     layer = Attention(config)
     for i, parameter in enumerate([*layer.parameters(), *encoding.parameters()]):

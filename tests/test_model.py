@@ -183,6 +183,15 @@ def assert_centred_and_norms_one(model: Decoder) -> None:
             assert abs(parameter.mean().item()) < 5 * parameter.std().item() / math.sqrt(parameter.numel()), name
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_no_two_weights_start_alike(style: str) -> None:
+    model = build(STYLES[style], 200, [{"name": "t5", "shared": False}], LENGTHS)
+    initialize(model, 0)
+    first = [p.detach().flatten()[:128] for p in model.parameters() if p.ndim > 1]
+    correlations = torch.corrcoef(torch.stack(first)).fill_diagonal_(0)
+    assert correlations.abs().max() < 5 / math.sqrt(128)
+
+
 @torch.no_grad()
 def test_only_the_llama_style_divides_logits_by_the_root_of_the_head_width() -> None:
     assert ModelConfig(style="t5", width=256, heads=4).logit_scale == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lengthwise.errors import RunError, UserError
 from lengthwise.records.files import append_rows, read_rows, replace, write_text
 from lengthwise.records.ranking import ranking, ranks
-from lengthwise.records.rows import Results, RunResult, load_results, mean_interval
+from lengthwise.records.rows import Results, RunResult, collect, load_results, mean_interval
 
 
 def made(accuracies: dict[tuple[str, str, int], float], order: list[str]) -> Results:
@@ -95,6 +95,14 @@ def test_table_is_a_data_frame(finished: tuple[Path, Results]) -> None:
     frame = results.table()
     assert frame.height == len(results.rows)
     assert {"run", "task", "encoding", "seed", "length", "n", "correct", "seen"} <= set(frame.columns)
+
+
+def test_a_collection_reads_like_the_folder_it_came_from(finished: tuple[Path, Results], tmp_path: Path) -> None:
+    _, results = finished
+    collect(results, tmp_path / "c")
+    again = load_results(tmp_path / "c")
+    assert again.rows == results.rows and again.encodings == results.encodings and again.study == results.study
+    assert ranking(again) == ranking(results)
 
 
 def test_a_cut_off_last_line_is_not_read(tmp_path: Path) -> None:

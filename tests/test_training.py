@@ -27,7 +27,8 @@ torch.set_num_threads(1)
 from pathlib import Path
 from lengthwise.executors.local import run_study
 from lengthwise.study import study_from
-run_study(study_from(json.load(open(sys.argv[1]))), Path(sys.argv[2]), "cpu", save_every=float(sys.argv[3]))
+study = study_from(json.load(open(sys.argv[1])))
+run_study(study, Path(sys.argv[2]), "cpu", save_every=float(sys.argv[3]), workers=int(sys.argv[4]))
 """
 
 
@@ -37,10 +38,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(f.relative_to(folder)): f.read_bytes() for f in chosen}
 
 
-def start(table: dict, folder: Path, save_every: float = 0.0) -> subprocess.Popen:
+def start(table: dict, folder: Path, save_every: float = 0.0, workers: int = 1) -> subprocess.Popen:
     settings = folder.with_suffix(".json")
     settings.write_text(json.dumps(table))
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(settings), str(folder), str(save_every)])
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(settings), str(folder), str(save_every), str(workers)])
 
 
 def wait_for_progress(process: subprocess.Popen, folder: Path) -> None:
@@ -82,13 +83,13 @@ def test_killed_five_times_ends_with_the_same_files(tmp_path: Path) -> None:
     run_study(_study(table), tmp_path / "whole", "cpu")
     moments = random.Random(20261115)
     for _ in range(5):
-        process = start(table, tmp_path / "killed")
+        process = start(table, tmp_path / "killed", workers=2)
         wait_for_progress(process, tmp_path / "killed")
         time.sleep(moments.uniform(0.0, 0.6))
         assert process.poll() is None, "it ended before it could be killed"
         process.kill()
         process.wait()
-    process = start(table, tmp_path / "killed", save_every=30)
+    process = start(table, tmp_path / "killed", save_every=30, workers=2)
     assert process.wait(timeout=120) == 0
     assert load_results(tmp_path / "killed").unfinished == []
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
@@ -341,3 +342,44 @@ def test_trainer_reports_a_diverged_run_by_name(tmp_path: Path) -> None:
     assert len(notes) == 1 and "copy.repeat/none/seed-2 diverged" in notes[0]
     ends = [json.loads(d.finished.read_text()) for d in StudyDirectory(tmp_path).runs()]
     assert [end["diverged_at"] is None for end in ends] == [True, False]
+
+
+def test_workers_give_the_same_bits(tmp_path: Path) -> None:
+    study = small_study()
+    run_study(study, tmp_path / "one", "cpu", workers=1)
+    seen: list[tuple[int, int]] = []
+    watch = lambda number, fleets, plan: Progress(step=lambda step, steps: seen.append((number, step)))  # noqa: E731
+    assert run_study(study, tmp_path / "two", "cpu", watch, workers=2) == 2
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert {(0, 30), (1, 30)} <= set(seen)
+
+
+def test_an_error_in_a_worker_is_the_error_of_the_command(tmp_path: Path) -> None:
+    study = small_study()
+    for fleet in plan(study.runs(), StudyDirectory(tmp_path / "s"), 10):
+        (tmp_path / "s" / "fleets" / fleet.id).mkdir(parents=True)
+        for name in ("state.safetensors", "previous-state.safetensors"):
+            (tmp_path / "s" / "fleets" / fleet.id / name).write_bytes(b"rubbish")
+    with pytest.raises(RunError, match="damaged"):
+        run_study(study, tmp_path / "s", "cpu", workers=2)
+
+
+def test_a_killed_parent_leaves_no_worker_behind(tmp_path: Path) -> None:
+    table = small_table(training__steps=100_000)
+    process = start(table, tmp_path / "s", workers=2)
+    wait_for_progress(process, tmp_path / "s")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{child}").exists() and not is_zombie(child) for child in children):
+        assert time.monotonic() < deadline, "a worker outlived its parent"
+        time.sleep(0.05)
+
+
+def is_zombie(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

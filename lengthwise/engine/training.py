@@ -39,6 +39,7 @@ class Progress:
 
     step: Callable[[int, int], None] = lambda step, steps: None
     note: Callable[[str], None] = lambda text: None
+    done: Callable[[], None] = lambda: None
 
 
 class Trainer:

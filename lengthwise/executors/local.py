@@ -1,27 +1,33 @@
-"""Executes a study in this process, one fleet after the other."""
+"""Executes a study on this machine: in this process, or in several worker processes side by side."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from lengthwise.engine.plan import FleetPlan, plan
 from lengthwise.engine.training import Progress, Trainer, choose_device
+from lengthwise.executors.processes import Watch, run_in_workers
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.study import Study
-
-Watch = Callable[[int, int, FleetPlan], Progress]
-"""Given the number of a fleet, the number of fleets and its plan: who watches its training."""
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
 
 
 def run_study(
-    study: Study, out: Path, device: str = "auto", watch: Watch | None = None, save_every: float = 30.0
+    study: Study,
+    out: Path,
+    device: str = "auto",
+    watch: Watch | None = None,
+    save_every: float = 30.0,
+    workers: int = 1,
 ) -> int:
     """Trains and evaluates what is not finished yet; returns the number of fleets that it worked on.
 
-    Everything that can be wrong with the settings is found before anything is written.
+    Everything that can be wrong with the settings is found before anything is written. `workers`: processes that
+    train different fleets at the same time; 0 for one per core on a CPU.
     """
     chosen = choose_device(device)
     directory = StudyDirectory(out)
@@ -30,9 +36,35 @@ def run_study(
         directory.agree(study.description())
         # Again under the lock: another process may have finished some of them in the meantime.
         fleets = plan(study.runs(), directory, LARGEST_FLEET[chosen.type])
-        for number, fleet in enumerate(fleets):
-            progress = watch(number, len(fleets), fleet) if watch else Progress()
-            Trainer(fleet, directory, chosen, progress, save_every).run()
-            if chosen.type == "cuda":
-                torch.cuda.empty_cache()
+        workers = min(len(fleets), workers or (1 if chosen.type == "cuda" else os.cpu_count() or 1))
+        if workers > 1:
+            run_in_workers(study, fleets, directory, str(chosen), save_every, workers, watch)
+        else:
+            for number, fleet in enumerate(fleets):
+                progress = watch(number, len(fleets), fleet) if watch else Progress()
+                train_fleet(fleet, directory, chosen, progress, save_every)
     return len(fleets)
+
+
+def train_fleet(
+    fleet: FleetPlan, directory: StudyDirectory, device: torch.device, progress: Progress, save_every: float
+) -> None:
+    with one_thread():
+        Trainer(fleet, directory, device, progress, save_every).run()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    progress.done()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Small models gain nothing from several threads, and lose much where another program wants a core.
+
+    One thread also makes the bits of a result independent of the number of cores and of workers.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

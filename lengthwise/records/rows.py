@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from lengthwise.errors import UserError
-from lengthwise.records.directory import RunDirectory, StudyDirectory
-from lengthwise.records.files import read_json, read_rows
+from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
+from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 
 Row = dict[str, Any]
+
+RUNS = "runs.jsonl"
+ROWS = "rows.jsonl"
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ def load_results(path: Path) -> Results:
     """The results in a study's folder."""
     if not path.is_dir():
         raise UserError(f"no such folder: {path}; it is made by `lengthwise run`")
+    if (path / RUNS).exists():
+        return _read_collection(path)
     directories = StudyDirectory(path).runs()
     if not directories:
         raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, such as runs/quickstart")
@@ -96,6 +101,25 @@ def load_results(path: Path) -> Results:
     _refuse_doubles(path, finished)
     study = path / "study.json"
     return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name})
+
+
+def collect(results: Results, path: Path) -> None:
+    """Writes the results into three small files, for sharing; `load_results` reads them like a study's folder."""
+    make_folder(path)
+    write_json(path / "study.json", results.study)
+    write_rows(path / RUNS, [{"description": run.description, "finished": run.finished} for run in results.runs])
+    write_rows(path / ROWS, results.rows)
+
+
+def _read_collection(path: Path) -> Results:
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for row in read_rows(path / ROWS):
+        rows[row["run"]].append(row)
+    runs = [
+        RunResult(run["description"], run["finished"], rows[run["description"]["fingerprint"]])
+        for run in read_rows(path / RUNS)
+    ]
+    return Results(runs, [], read_json(path / "study.json"))
 
 
 def _read(directory: RunDirectory) -> RunResult:

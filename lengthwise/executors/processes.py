@@ -1,0 +1,112 @@
+"""Several worker processes, each training one fleet after the other; the parent hands them out and watches.
+
+Parent and worker speak in lines of JSON. A worker whose parent is gone, however it went, reads the end of its input
+and leaves at once, so that a killed command never leaves anyone behind who still writes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+from lengthwise import configuration
+from lengthwise.engine.plan import FleetPlan
+from lengthwise.engine.training import Progress
+from lengthwise.errors import RunError, UserError
+from lengthwise.records.directory import StudyDirectory
+from lengthwise.study import Study
+
+Watch = Callable[[int, int, FleetPlan], Progress]
+"""Given the number of a fleet, the number of fleets and its plan: who watches its training."""
+
+
+def run_in_workers(
+    study: Study,
+    fleets: list[FleetPlan],
+    directory: StudyDirectory,
+    device: str,
+    save_every: float,
+    workers: int,
+    watch: Watch | None,
+) -> None:
+    """Trains all fleets; the first error of any worker stops the others and is raised here."""
+    waiting: Queue[int] = Queue()
+    for number in range(len(fleets)):
+        waiting.put(number)
+    errors: Queue[Exception] = Queue()
+    setting = {
+        "study": configuration.table(study),
+        "folder": str(directory.path),
+        "device": device,
+        "save_every": save_every,
+    }
+    processes = [_start() for _ in range(workers)]
+
+    def serve(process: subprocess.Popen[str]) -> None:
+        try:
+            _send(process, setting)
+            while errors.empty():
+                number = waiting.get_nowait()
+                progress = watch(number, len(fleets), fleets[number]) if watch else Progress()
+                _send(process, {"runs": [run.fingerprint for run in fleets[number].runs]})
+                _follow(process, progress)
+                progress.done()
+        except Empty:
+            pass
+        except Exception as error:
+            errors.put(error)
+            for other in processes:
+                other.kill()
+
+    threads = [threading.Thread(target=serve, args=(process,), daemon=True) for process in processes]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():  # with a time limit, so that Ctrl-C is heard
+                thread.join(timeout=0.2)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    if not errors.empty():
+        raise errors.get()
+
+
+def _start() -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    package = str(Path(__file__).parents[2])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+    words = [sys.executable, "-m", "lengthwise.executors.worker"]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def _send(process: subprocess.Popen[str], message: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+
+
+def _follow(process: subprocess.Popen[str], progress: Progress) -> None:
+    """Passes on what a worker says, until its fleet is finished."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        message = json.loads(line)
+        match message["kind"]:
+            case "step":
+                progress.step(message["step"], message["steps"])
+            case "note":
+                progress.note(message["text"])
+            case "finished":
+                return
+            case "error":
+                raise (RunError if message["exit_code"] == 1 else UserError)(message["text"])
+    raise RunError(
+        f"a worker process ended unexpectedly (exit code {process.wait()}); "
+        "run the same command again to go on, with --workers 1 to see more"
+    )

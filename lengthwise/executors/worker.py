@@ -1,0 +1,79 @@
+"""A worker process: reads which fleets to train, trains them, says how it goes. Started by `processes`."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import torch
+
+from lengthwise.engine.plan import FleetPlan
+from lengthwise.engine.training import Progress
+from lengthwise.errors import UserError
+from lengthwise.executors.local import train_fleet
+from lengthwise.records.directory import StudyDirectory
+from lengthwise.study import study_from
+
+SAY_EVERY = 0.2
+"""Seconds between two messages about steps."""
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    say = _Speaker()
+    requests = _requests()
+    setting = requests.get()
+    study = study_from(setting["study"])
+    by_fingerprint = {run.fingerprint: run for run in study.runs()}
+    directory, device = StudyDirectory(Path(setting["folder"])), torch.device(setting["device"])
+    while True:
+        fleet = FleetPlan(tuple(by_fingerprint[fingerprint] for fingerprint in requests.get()["runs"]))
+        try:
+            train_fleet(fleet, directory, device, Progress(step=say.step, note=say.note), setting["save_every"])
+        except UserError as error:
+            say.line({"kind": "error", "text": str(error), "exit_code": error.exit_code})
+            return
+        say.line({"kind": "finished"})
+
+
+class _Speaker:
+    """Writes messages for the parent; steps not too often."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+        self.out = sys.stdout
+        sys.stdout = sys.stderr  # what anyone else prints must not disturb the messages
+
+    def line(self, message: dict[str, Any]) -> None:
+        self.out.write(json.dumps(message) + "\n")
+        self.out.flush()
+
+    def step(self, step: int, steps: int) -> None:
+        if time.monotonic() - self.last > SAY_EVERY or step == steps:
+            self.last = time.monotonic()
+            self.line({"kind": "step", "step": step, "steps": steps})
+
+    def note(self, text: str) -> None:
+        self.line({"kind": "note", "text": text})
+
+
+def _requests() -> "Queue[dict[str, Any]]":
+    """The parent's messages; when its end of the pipe closes, this process leaves at once."""
+    queue: Queue[dict[str, Any]] = Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            queue.put(json.loads(line))
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return queue
+
+
+if __name__ == "__main__":
+    main()
