@@ -173,16 +173,7 @@ def test_cached_decoding_keeps_explicit_positions(model: Decoder, chunks: tuple[
     assert_same(decode(model, tokens, chunks, positions_BT=positions), model(tokens, positions_BT=positions))
 
 
-FORGETS_SEGMENTS = pytest.mark.xfail(
-    strict=True, reason="Decoder.places does not look at cached segments where a single token comes without its own"
-)
-
-
-@pytest.mark.parametrize(
-    "chunks",
-    [(3,), pytest.param((2, 1), marks=FORGETS_SEGMENTS), pytest.param((1, 1, 1), marks=FORGETS_SEGMENTS)],
-    ids=str,
-)
+@pytest.mark.parametrize("chunks", [(3,), (2, 1), (1, 1, 1)], ids=str)
 @torch.no_grad()
 def test_cached_padding_stays_hidden_from_tokens_without_segments(model: Decoder, chunks: tuple[int, ...]) -> None:
     padding, prompt_end = 4, LENGTH - 3
@@ -450,7 +441,6 @@ def test_positions_end_where_the_encoding_says(model: Decoder) -> None:
         model.hidden(tokens, model.places(tokens, at_the_end + 1))
 
 
-@pytest.mark.xfail(strict=True, reason="Decoder._check looks at the largest position only; a table wraps around at -1")
 @torch.no_grad()
 def test_a_finite_table_refuses_negative_positions(style: str) -> None:
     model = make_model(style, {"name": "learned"})

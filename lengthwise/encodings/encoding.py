@@ -25,6 +25,8 @@ class Geometry:
     """The longest sequence that it is trained on."""
     logit_scale: float
     """What attention logits are multiplied by before any bias: 1/sqrt(head width), or 1 in the T5 style."""
+    embedding_deviation: float = 1.0
+    """Standard deviation of the initial token embeddings."""
 
     @classmethod
     def of(cls, width: int, heads: int, layers: int = 2, context: int = 512) -> "Geometry":

@@ -38,7 +38,7 @@ class Learned(Encoding):
         return x_BTD + self.table[positions_BT].to(x_BTD.dtype)
 
     def initial(self, name: str) -> float:
-        return 1.0  # like the token embedding of the T5 style
+        return self.geometry.embedding_deviation
 
     def resolved(self) -> dict[str, Any]:
         trained = min(len(self.table), self.geometry.trained_context)

@@ -18,7 +18,8 @@ def bucket_of_distance(buckets: int, max_distance: int) -> list[int]:
         if distance < exact:
             return distance
         octave = math.log(distance / exact) / math.log(max_distance / exact)
-        return min(exact + int(octave * (buckets - exact)), buckets - 1)
+        # The small number keeps a distance that lies exactly on a boundary from falling below it by rounding.
+        return min(exact + int(octave * (buckets - exact) + 1e-9), buckets - 1)
 
     return [bucket(distance) for distance in range(max_distance + 1)]
 

@@ -1,6 +1,6 @@
 """Models of equal shape side by side: one set of stacked weights, one program.
 
-The decoder is written for one model; `torch.func.vmap` runs it for all. Tensors live in one matrix, a row per model,
+The decoder is written for one model; `torch.func.vmap` runs it for all. Weights live in one matrix, a row per model,
 so that clipping, optimizer and checkpoints are row operations.
 Shape letters: N models, W weights of one model, R rows, T tokens, P predicted tokens, V vocabulary rows.
 """

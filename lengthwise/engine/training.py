@@ -22,6 +22,7 @@ from lengthwise.engine.state import TrainingState, save_tensors
 from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import Outcomes, judge
 from lengthwise.evaluation.test_set import test_set, validation_set
+from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
 from lengthwise.records.provenance import provenance
@@ -104,7 +105,7 @@ class Trainer:
             "train_lengths": [train.first, train.last],
             "test_lengths": [test.first, test.last],
             "encoding_of_each_layer": model.encoding_names(),
-            "encoding_resolved": {each.name: each.resolved() for each in model.distinct_encodings()},
+            "encoding_resolved": resolved_encodings(model),
             "attention_scale": run.model.logit_scale,
             "parameters": sum(parameters.values()),
             "parameters_of_encoding": sum(n for name, n in parameters.items() if name.startswith("encodings.")),
@@ -226,6 +227,17 @@ class Trainer:
                     "seconds_together": round(state.seconds, 3),
                 },
             )
+
+
+def resolved_encodings(model: Decoder) -> dict[str, dict[str, Any]]:
+    """The facts of every distinct encoding, by name, and by layers where two have the same name."""
+    names = [each.name for each in model.distinct_encodings()]
+    found = {}
+    for index, each in enumerate(model.distinct_encodings()):
+        layers = [str(layer + 1) for layer, used in enumerate(model.encoding_of_layer) if used == index]
+        name = each.name if names.count(each.name) == 1 else f"{each.name} in layers {', '.join(layers)}"
+        found[name] = each.resolved()
+    return found
 
 
 def device_name(device: torch.device) -> str:

@@ -28,6 +28,8 @@ def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[st
 
     Layers with the same table share one encoding, unless the encoding wants an instance for each layer.
     """
+    if not layers:
+        raise ValueError("a model needs at least one encoding; NoPE is the encoding 'none'")
     geometry = Geometry(
         width=config.width,
         heads=config.heads,
@@ -36,6 +38,7 @@ def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[st
         context=lengths.met,
         trained_context=lengths.trained,
         logit_scale=config.logit_scale,
+        embedding_deviation=config.embedding_deviation,
     )
     shared: dict[str, Encoding] = {}
     chosen = []
@@ -78,7 +81,7 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, nn.Parameter, floa
         "attention.output": config.width**-0.5,
         "inner": config.width**-0.5,
         "feed_forward.output": config.inner_width**-0.5,
-        "embedding": 1.0,
+        "embedding": config.embedding_deviation,
     }
     # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
     residual = 0.02 / math.sqrt(2 * config.layers)
@@ -92,4 +95,4 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, nn.Parameter, floa
         elif config.style == "t5":
             yield name, parameter, t5[path[-2] if path[-2] != "output" else ".".join(path[-3:-1])]
         else:
-            yield name, parameter, llama.get(".".join(path[-3:-1]), 0.02)
+            yield name, parameter, llama.get(".".join(path[-3:-1]), config.embedding_deviation)

@@ -15,6 +15,8 @@ class Cache:
     positions_BC: Tensor
     segments_BC: Tensor
     used: int = 0
+    segmented: bool = False
+    """Whether any tokens came with segments: then later ones may not see all that is here."""
 
     @classmethod
     def empty(cls, layers: int, shape_BGCK: tuple[int, int, int, int], like: Tensor) -> "Cache":

@@ -60,6 +60,11 @@ class ModelConfig:
         return 4 * self.width if self.style == "t5" else math.ceil(8 * self.width / 3 / 32) * 32
 
     @property
+    def embedding_deviation(self) -> float:
+        """Standard deviation of the initial token embeddings."""
+        return 1.0 if self.style == "t5" else 0.02
+
+    @property
     def logit_scale(self) -> float:
         """T5 does not divide attention logits by sqrt(head width): its small initial queries take care of it."""
         return 1.0 if self.style == "t5" else self.head_width**-0.5

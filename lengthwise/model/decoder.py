@@ -175,17 +175,20 @@ class Decoder(nn.Module):
         length = tokens_BT.shape[1]
         before = 0 if cache is None else cache.used
         hidden_BTS = None
-        if segments_BT is not None or (cache is not None and before > 0 and length > 1):
-            # Also several tokens onto a filled cache: the causal triangle is not square then.
+        onto_cache = cache is not None and before > 0 and (length > 1 or cache.segmented)
+        if segments_BT is not None or onto_cache:
+            # Without segments too: several tokens onto a filled cache (no square triangle), or onto a padded one.
             queries = torch.ones_like(tokens_BT) if segments_BT is None else segments_BT
             keys = queries if cache is None else cache.append_segments(queries)
+            if cache is not None and segments_BT is not None:
+                cache.segmented = True
             index = torch.arange(before + length, device=tokens_BT.device)
             later_TS = index[None, :] > index[before:, None]
             hidden_BTS = later_TS | (queries[:, :, None] != keys[:, None, :])
             if positions_BT is None:
                 positions_BT = (~hidden_BTS).sum(-1) - 1  # as many as the keys it sees, itself not counted
         elif cache is not None:
-            keys = cache.append_segments(torch.ones_like(tokens_BT))
+            cache.append_segments(torch.ones_like(tokens_BT))
         if positions_BT is None:
             positions_BT = torch.arange(before, before + length, device=tokens_BT.device)[None]
         key_positions = positions_BT if cache is None else cache.append_positions(positions_BT)
@@ -194,7 +197,9 @@ class Decoder(nn.Module):
     def _check(self, positions_BT: Tensor) -> None:
         if self.last_position is None or torch.compiler.is_compiling() or positions_BT.is_meta:
             return
-        largest = int(positions_BT.max())
+        smallest, largest = int(positions_BT.min()), int(positions_BT.max())
+        if smallest < 0:
+            raise UserError(f"position {smallest} is before the first one that the encoding knows (0)")
         if largest > self.last_position:
             raise UserError(
                 f"position {largest} is beyond the last one that the encoding knows ({self.last_position}); "

@@ -25,7 +25,8 @@ class Dropout:
             return x
         self.place += 1
         index = torch.arange(x.numel(), device=x.device, dtype=torch.int32).view(x.shape)
-        key = _mix(self.seed.to(torch.int32) + self.place * 0x3C6EF372 % 2**31)
+        folded = (self.seed ^ (self.seed >> 32)).to(torch.int32)
+        key = _mix(folded + self.place * 0x3C6EF372 % 2**31)
         bits = _mix(_mix(index) ^ key) & 0x7FFFFFFF
         kept = bits >= int(self.rate * 2**31)
         return x * (kept / (1 - self.rate)).to(x.dtype)
