@@ -1,0 +1,114 @@
+"""Rules of the project that can be tests: import direction, the README's tree and commands, names."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PACKAGE = ROOT / "lengthwise"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [line.split("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_dependencies_point_down() -> None:
+    done = subprocess.run([Path(sys.executable).with_name("lint-imports")], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_readme_tree_is_the_real_tree() -> None:
+    (tree,) = blocks("text")
+    named = {line.split()[0].rstrip("/") for line in tree.splitlines()[1:]}
+    real = {path.name for path in PACKAGE.iterdir() if not path.name.startswith("_") and path.name != "py.typed"}
+    assert named == real
+
+
+def test_readme_names_files_that_exist() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("command", commands())
+def test_readme_commands_run(command: str, tmp_path: Path) -> None:
+    words = command.split()
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+        return
+    assert words[0] == "lengthwise"
+    shutil.copytree(ROOT / "results/quickstart", tmp_path / "runs/quickstart")
+    if words[1] == "run":  # the same command, only short
+        words += ["--set", "training.steps=2", "--set", "seeds=[1]", "--set", "encodings=['none']"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from lengthwise.cli import main; main()", *words[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_readme_python_runs(tmp_path: Path) -> None:
+    first = blocks("python")[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10
+    done = subprocess.run([sys.executable, "-c", first], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "('copy.repeat', 'none')" in done.stdout
+
+
+def test_readme_study_is_valid() -> None:
+    from lengthwise.study import study_from
+
+    (text,) = blocks("toml")
+    study = study_from({"name": "readme", **tomllib.loads(text)})
+    assert len(study.runs()) == 2 * 3 * 3
+
+
+def test_readme_encoding_is_the_tested_one() -> None:
+    from test_one_file import ENCODING
+
+    body = blocks("python")[1].split("class Squared")[1]
+    assert body.strip() == ENCODING.split("class Squared")[1].strip()
+
+
+def test_readme_picture_is_of_the_committed_results(tmp_path: Path) -> None:
+    from lengthwise.records.rows import load_results
+    from lengthwise.report.picture import write_picture
+
+    write_picture(load_results(ROOT / "results/quickstart"), tmp_path / "q.svg")
+    assert (tmp_path / "q.svg").read_text() == (ROOT / "docs/pictures/quickstart.svg").read_text()
+
+
+def test_quickstart_results_say_what_the_readme_says() -> None:
+    """The claims of the first page, on the committed rows: learned in distribution, and who generalizes."""
+    from lengthwise.records.rows import load_results
+
+    results = load_results(ROOT / "results/quickstart")
+    assert len(results.runs) == 30 and len(results.encodings) == 5 and len(results.tasks) == 3
+    assert min(run.accuracy("last", seen=True) for run in results.runs) >= 0.95
+    mean = {e: sum(v.values()) / len(v) for (t, e), v in results.accuracies().items() if t == "copy.repeat"}
+    assert mean["none"] >= 0.8
+    assert mean["sinusoidal"] <= 0.2 and mean["rotary"] <= 0.2
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_module_says_what_it_is(path: Path) -> None:
+    import ast
+
+    text = path.read_text()
+    documentation = ast.get_docstring(ast.parse(text))
+    assert documentation and documentation[0].isupper()
+    assert path.stem not in ("utils", "common", "helpers", "misc")
+    assert len(text.splitlines()) <= 350, "is this still one concept?"
