@@ -36,15 +36,16 @@ Column = tuple[Part, np.ndarray]
 
 @dataclass(frozen=True)
 class Examples:
-    """`tokens[starts[i]:starts[i + 1]]` is example i; `parts` runs beside `tokens`; `lengths` is the task's length."""
+    """`tokens[starts[i]:starts[i + 1]]` is example i; `parts` runs beside `tokens`; `buckets` says its length."""
 
     tokens: np.ndarray
     parts: np.ndarray
     starts: np.ndarray
-    lengths: np.ndarray
+    buckets: np.ndarray
+    """The task's bucket of each example: its length, or a code of several lengths (see `Task.buckets`)."""
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.buckets)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -55,7 +56,7 @@ class Examples:
         sizes = self.sizes[indices]
         starts = offsets(sizes)
         flat = np.repeat(self.starts[:-1][indices] - starts[:-1], sizes) + np.arange(starts[-1])
-        return Examples(self.tokens[flat], self.parts[flat], starts, self.lengths[indices])
+        return Examples(self.tokens[flat], self.parts[flat], starts, self.buckets[indices])
 
     def keep(self, parts: Sequence[Part]) -> "Examples":
         """Only the tokens of `parts`."""
@@ -63,7 +64,7 @@ class Examples:
         wanted[list(parts)] = True
         kept = wanted[self.parts]
         before = np.concatenate([[0], np.cumsum(kept)])
-        return Examples(self.tokens[kept], self.parts[kept], before[self.starts], self.lengths)
+        return Examples(self.tokens[kept], self.parts[kept], before[self.starts], self.buckets)
 
     def fingerprints(self) -> np.ndarray:
         """A 64-bit number for each example that depends on its prompt alone; equal prompts have equal numbers."""
@@ -74,15 +75,15 @@ class Examples:
         return _mix(sums[prompt.starts[1:]] - sums[prompt.starts[:-1]])
 
 
-def assemble(length: int, count: int, columns: Sequence[Column]) -> Examples:
-    """`count` examples of one length, their columns side by side, ABSENT cells left out."""
+def assemble(bucket: int, count: int, columns: Sequence[Column]) -> Examples:
+    """`count` examples of one bucket, their columns side by side, ABSENT cells left out."""
     blocks = [np.broadcast_to(np.asarray(ids, dtype=np.int32), (count, ids.shape[-1])) for _, ids in columns]
     grid = np.concatenate(blocks, axis=1)
     parts = np.concatenate([np.full(ids.shape[-1], part, dtype=np.uint8) for part, ids in columns])
     present = grid != ABSENT
     starts = offsets(present.sum(axis=1))
-    lengths = np.full(count, length, dtype=np.int32)
-    return Examples(grid[present], np.broadcast_to(parts, grid.shape)[present], starts, lengths)
+    buckets = np.full(count, bucket, dtype=np.int32)
+    return Examples(grid[present], np.broadcast_to(parts, grid.shape)[present], starts, buckets)
 
 
 def concatenate(batches: Sequence[Examples]) -> Examples:
@@ -90,7 +91,7 @@ def concatenate(batches: Sequence[Examples]) -> Examples:
         np.concatenate([batch.tokens for batch in batches]),
         np.concatenate([batch.parts for batch in batches]),
         offsets(np.concatenate([batch.sizes for batch in batches])),
-        np.concatenate([batch.lengths for batch in batches]),
+        np.concatenate([batch.buckets for batch in batches]),
     )
 
 

@@ -16,7 +16,7 @@ class Sequences:
     tokens: np.ndarray
     prompt: np.ndarray
     size: np.ndarray
-    lengths: np.ndarray
+    buckets: np.ndarray
 
     def __len__(self) -> int:
         return len(self.size)
@@ -25,7 +25,7 @@ class Sequences:
         """The chosen ones, at the width that they need."""
         size = self.size[indices]
         width = int(size.max()) if len(size) else 0
-        return Sequences(self.tokens[indices, :width], self.prompt[indices], size, self.lengths[indices])
+        return Sequences(self.tokens[indices, :width], self.prompt[indices], size, self.buckets[indices])
 
 
 def render(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool = True) -> Sequences:
@@ -40,7 +40,7 @@ def render(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool 
     column = np.arange(tokens.shape[1])
     tokens[column < kept.sizes[:, None]] = kept.tokens
     tokens[np.arange(len(kept)), size - 1] = task.vocabulary.end
-    return Sequences(tokens, prompt.astype(np.int32), size.astype(np.int32), kept.lengths)
+    return Sequences(tokens, prompt.astype(np.int32), size.astype(np.int32), kept.buckets)
 
 
 def join(parts: list[Sequences], pad: int) -> Sequences:
@@ -51,5 +51,5 @@ def join(parts: list[Sequences], pad: int) -> Sequences:
         np.concatenate(tokens),
         np.concatenate([part.prompt for part in parts]),
         np.concatenate([part.size for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
+        np.concatenate([part.buckets for part in parts]),
     )

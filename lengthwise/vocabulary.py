@@ -1,10 +1,15 @@
-"""A closed vocabulary: one symbol is one token, and every token is a symbol."""
+"""A closed vocabulary: one symbol is one token, and every token is a symbol.
+
+Text is symbols separated by spaces. A symbol that begins with a tie (`TIE + "."`) is written without a space before
+it, so that text can look as published: `The answer is 5 5 6.`
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
 
+TIE = "\u2040"
 PAD = "<pad>"
 END = "<end>"
 
@@ -40,11 +45,19 @@ class Vocabulary:
         return np.array([self._id[symbol] for symbol in symbols], dtype=np.int32)
 
     def encode(self, text: str) -> np.ndarray:
-        """Ids of a text whose symbols are separated by spaces."""
-        unknown = [word for word in text.split() if word not in self._id]
-        if unknown:
-            raise ValueError(f"not in the vocabulary: {unknown[:5]}")
-        return self.ids(text.split())
+        """Ids of a text."""
+        return self.ids([symbol for word in text.split() for symbol in self._symbols_of(word)])
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        return " ".join(self.symbols[i] if i < len(self.symbols) else f"<spare-{i}>" for i in ids)
+        """The text of ids: the inverse of `encode`."""
+        symbols = [self.symbols[i] if i < len(self.symbols) else f"<spare-{i}>" for i in ids]
+        return " ".join(symbols).replace(f" {TIE}", "").removeprefix(TIE)
+
+    def _symbols_of(self, word: str) -> list[str]:
+        """One symbol, or one and the tied ones behind it; the longest first symbol wins."""
+        if word in self._id:
+            return [word]
+        for end in range(len(word) - 1, 0, -1):
+            if word[:end] in self._id and TIE + word[end:] in self._id:
+                return [word[:end], TIE + word[end:]]
+        raise ValueError(f"not in the vocabulary: {word!r}")

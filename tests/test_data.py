@@ -18,6 +18,7 @@ from lengthwise.seeding import derive, stream
 from lengthwise.sequences import render
 from lengthwise.splits import Split
 from lengthwise.study import make_task
+from lengthwise.tasks.task import Span
 from lengthwise.vocabulary import Vocabulary
 
 names = pytest.mark.parametrize("name", registry.tasks.names())
@@ -31,7 +32,7 @@ def prompts(task, examples) -> list[str]:
 def test_splits_share_no_prompt_across_seeds(name: str) -> None:
     task = make_task(name)
     drawn = {
-        (split, seed): set(prompts(task, splits.draw(task, split, range(2, 9), 700, seed)))
+        (split, seed): set(prompts(task, splits.draw(task, split, Span(2, 8), 700, seed)))
         for split in Split
         for seed in (0, 1)
     }
@@ -44,8 +45,8 @@ def test_splits_share_no_prompt_across_seeds(name: str) -> None:
 def test_finite_training_set_of_copy_repeat_is_as_published() -> None:
     """About 5,263 of the 6,052 symbols at each of 19 lengths, each symbol once per length."""
     task = make_task("copy.repeat")
-    drawn = splits.draw(task, Split.TRAIN, list(task.train_lengths), 100_000, 0)
-    lengths, counts = np.unique(drawn.lengths, return_counts=True)
+    drawn = splits.draw(task, Split.TRAIN, task.train_lengths, 100_000, 0)
+    lengths, counts = np.unique(drawn.buckets, return_counts=True)
     assert list(lengths) == list(range(2, 21))
     assert counts.max() - counts.min() <= 1 and counts.sum() == 100_000
     texts = prompts(task, drawn.select(np.arange(0, 100_000, 10)))
@@ -53,16 +54,24 @@ def test_finite_training_set_of_copy_repeat_is_as_published() -> None:
 
 
 def test_lengths_are_shuffled() -> None:
-    drawn = splits.draw(make_task("copy.words"), Split.TRAIN, range(2, 21), 1000, 0)
-    assert not np.array_equal(np.sort(drawn.lengths), drawn.lengths)
+    drawn = splits.draw(make_task("copy.words"), Split.TRAIN, Span(2, 20), 1000, 0)
+    assert not np.array_equal(np.sort(drawn.buckets), drawn.buckets)
 
 
 def test_a_space_too_small_to_split_is_refused_or_shared() -> None:
     with pytest.raises(UserError, match="too few different examples of length 1"):
-        splits.draw(make_task({"name": "copy.words", "symbols": 2}), Split.VALIDATION, [1], 100, 0)
+        splits.draw(make_task({"name": "copy.words", "symbols": 2}), Split.VALIDATION, Span(1, 1), 100, 0)
     tiny = make_task({"name": "copy.repeat", "symbols": 10})
     assert splits.is_shared(tiny, 3)
-    assert len(splits.draw(tiny, Split.TEST, [3], 25, 0)) == 25
+    assert len(splits.draw(tiny, Split.TEST, Span(3, 3), 25, 0)) == 10
+    assert len(splits.draw(tiny, Split.TEST, Span(3, 3), 25, 0, again=True)) == 25
+
+
+def test_counts_are_spread_by_shares() -> None:
+    assert splits.spread(10, [1, 1, 1]) == [4, 3, 3]
+    assert splits.spread(10_000, [1] * 192) == [53] * 16 + [52] * 176
+    assert splits.spread(7, [1, 0, 6]) == [1, 0, 6]
+    assert splits.spread(3, [0.5, 0.5]) == [2, 1]
 
 
 def test_streams_depend_on_seed_and_names_only() -> None:
@@ -89,7 +98,7 @@ def test_known_stream_values() -> None:
 @names
 def test_rendered_sequence_is_prompt_target_end(name: str) -> None:
     task = make_task(name)
-    examples = splits.draw(task, Split.TRAIN, range(2, 9), 40, 0)
+    examples = splits.draw(task, Split.TRAIN, Span(2, 8), 40, 0)
     sequences = render(task, examples, Scratchpad())
     for i in range(40):
         prompt, target = task.text(examples, i)
@@ -101,7 +110,7 @@ def test_rendered_sequence_is_prompt_target_end(name: str) -> None:
 
 def test_without_anchor_the_first_words_are_gone() -> None:
     task = make_task("copy.words")
-    examples = splits.draw(task, Split.TRAIN, [4], 5, 0)
+    examples = splits.draw(task, Split.TRAIN, Span(4, 4), 5, 0)
     with_anchor, without = (render(task, examples, Scratchpad(), anchor) for anchor in (True, False))
     assert task.vocabulary.decode(with_anchor.tokens[0, :1]) == "Copy:"
     np.testing.assert_array_equal(with_anchor.tokens[:, 1:], without.tokens)
@@ -138,7 +147,7 @@ def test_packing_refuses_what_does_not_fit() -> None:
 def test_collated_batch_holds_every_target_and_nothing_else(row_width: int | None) -> None:
     tasks = [make_task("copy.words"), make_task("copy.words_twice")]
     rows = [
-        render(task, splits.draw(task, Split.TRAIN, range(2, 8), 12, seed), Scratchpad())
+        render(task, splits.draw(task, Split.TRAIN, Span(2, 7), 12, seed), Scratchpad())
         for seed, task in enumerate(tasks)
     ]
     batch = collate(rows, pad=0, row_width=row_width)
@@ -205,7 +214,7 @@ def test_endless_data_never_shows_validation_or_test_prompts() -> None:
 def test_test_set_has_every_length_equally_often() -> None:
     task = make_task("copy.words")
     config = DataConfig(train_lengths=(2, 5), test_lengths=(6, 10), test_per_length=30)
-    lengths, counts = np.unique(make_test_set(task, config).lengths, return_counts=True)
+    lengths, counts = np.unique(make_test_set(task, config).buckets, return_counts=True)
     assert list(lengths) == list(range(2, 11))
     assert set(counts) == {30}
 

@@ -14,8 +14,9 @@ from lengthwise.evaluation.generate import generate
 from lengthwise.evaluation.test_set import test_set as make_test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
+from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
-from lengthwise.sequences import Sequences
+from lengthwise.sequences import Sequences, render
 from lengthwise.study import make_task
 
 DATA = DataConfig(train_lengths=(2, 4), test_lengths=(5, 8), examples=0, test_per_length=20)
@@ -33,14 +34,14 @@ def test_an_oracle_is_always_right(name: str) -> None:
     outcomes = judge(targets_of(sequences), sequences, END)
     assert outcomes.correct_E.all()
     assert (outcomes.right_tokens_E == outcomes.tokens_E).all()
-    for row in outcomes.by_length():
+    for row in outcomes.by_bucket():
         assert row["correct"] == row["n"] == 20
         assert row["wrong_symbol"] == row["stopped_early"] == row["ran_on"] == 0
 
 
 def test_a_guesser_scores_chance() -> None:
     task = make_task({"name": "copy.repeat", "symbols": 4})
-    sequences = make_test_set(task, DataConfig(train_lengths=(2, 2), test_lengths=(3, 3), test_per_length=4000))
+    sequences = render(task, task.examples(3, 4000, stream(1)), Scratchpad())
     guessed = task.first_symbol + stream(0).integers(4, size=len(sequences))
     predicted = targets_of(sequences)
     predicted[predicted != END] = np.repeat(guessed, sequences.size - sequences.prompt - 1)
@@ -68,7 +69,7 @@ def test_first_error_decides_the_kind() -> None:
     assert outcomes.ran_on_E.tolist() == [False, False, False, True, False, False]
     assert outcomes.first_error_E.tolist() == [4, 1, 1, 3, 0, 0]
     assert outcomes.right_tokens_E.tolist() == [4, 3, 3, 3, 1, 2]
-    (row,) = outcomes.by_length()
+    (row,) = outcomes.by_bucket()
     assert row["correct"] + row["wrong_symbol"] + row["stopped_early"] + row["ran_on"] == row["n"] == 6
 
 

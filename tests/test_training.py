@@ -280,7 +280,7 @@ def test_a_checkpoint_is_a_model(finished: tuple[Path, Results]) -> None:
             best = model(torch.from_numpy(sequences.tokens).long()).argmax(-1).numpy()
         rows = zip(best, sequences.prompt, sequences.size, strict=True)
         predicted = np.concatenate([row[prompt - 1 : size - 1] for row, prompt, size in rows])
-        counts = judge(predicted, sequences, 1).by_length()
+        counts = judge(predicted, sequences, 1).by_bucket()
         (found,) = [r for r in results.runs if r.description["fingerprint"] == run.fingerprint]
         expected = [row for row in found.rows if row["checkpoint"] == "last"]
         assert [c["right_tokens"] for c in counts] == [e["right_tokens"] for e in expected]

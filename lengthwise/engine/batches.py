@@ -26,17 +26,22 @@ class TrainingData:
 
     def __init__(self, task: Task, config: DataConfig, seed: int) -> None:
         self.task, self.config, self.seed = task, config, seed
-        self.lengths = list(config.spans(task)[0])
-        self.period = config.examples or CHUNK
+        self.span = config.spans(task)[0]
         self._drawn = lru_cache(maxsize=2)(self._draw)
         self._order = lru_cache(maxsize=2)(self._permutation)
 
     def _draw(self, chunk: int) -> Sequences:
-        examples = splits.draw(self.task, Split.TRAIN, self.lengths, self.period, self.seed, chunk)
+        count, endless = self.config.examples or CHUNK, not self.config.examples
+        examples = splits.draw(self.task, Split.TRAIN, self.span, count, self.seed, chunk, again=endless)
         return render(self.task, examples, Scratchpad(self.config.scratchpad), self.config.anchor)
 
     def _permutation(self, epoch: int) -> np.ndarray:
         return stream(self.seed, "order", self.task.name, epoch).permutation(self.period)
+
+    @property
+    def period(self) -> int:
+        """Examples in an epoch, or in a chunk of endless data."""
+        return len(self._drawn(0)) if self.config.examples else CHUNK
 
     def slice(self, first: int, count: int) -> Sequences:
         """Examples number `first` to `first + count` of the sequence."""
@@ -71,7 +76,7 @@ def collate(examples: list[Sequences], pad: int, row_width: int | None = None) -
     """One batch of examples per model: one example a row, or packed into rows of `row_width` tokens."""
     packed = row_width is not None
     places = [pack(each.size, row_width) if row_width is not None else unpacked(each.size) for each in examples]
-    rows = max(int(place.row_E.max()) for place in places) + 1
+    rows = max(int(place.row_E.max(initial=0)) for place in places) + 1
     width = row_width or max(each.tokens.shape[1] for each in examples)
     predictions = max(int((each.size - each.prompt).sum()) for each in examples)
     models = len(examples)

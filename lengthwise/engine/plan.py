@@ -89,7 +89,8 @@ def _sizes(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of the test sequences: of those with training lengths, and of all."""
     task = run.make_task()
     sequences = test_set(task, run.data)
-    return sequences.size[sequences.lengths <= run.data.spans(task)[0].last], sequences.size
+    train, _ = run.data.spans(task)
+    return sequences.size[np.isin(sequences.buckets, task.buckets(train))], sequences.size
 
 
 def shape_key(run: Run) -> str:

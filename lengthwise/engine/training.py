@@ -171,13 +171,14 @@ class Trainer:
                 state.best_NW[i] = self.fleet.matrix_NW[i]
 
     def evaluate(self, matrix_NW: Tensor, sequences: list[Sequences]) -> list[Outcomes]:
-        """Each model on its own sequences, all of the same number."""
+        """Each model on its own sequences."""
         vocabulary_rows = self.fleet.model.embedding.num_embeddings
         longest = max(int((each.size - each.prompt).max()) for each in sequences)
         together = max(1, LARGEST_LOGITS // (len(self.runs) * vocabulary_rows * longest))
         predicted: list[list[np.ndarray]] = [[] for _ in sequences]
-        for first in range(0, len(sequences[0]), together):
-            rows = [each.select(slice(first, first + together)) for each in sequences]
+        parts = -(-max(map(len, sequences)) // together)
+        for chosen in zip(*(np.array_split(np.arange(len(each)), parts) for each in sequences), strict=True):
+            rows = [each.select(indices) for each, indices in zip(sequences, chosen, strict=True)]
             batch = collate(rows, self.tasks[0].vocabulary.pad)
             tokens_NP = self.fleet.predictions(matrix_NW, to_device(batch, self.device)).cpu().numpy()
             for i, real in enumerate(batch.weights_NP > 0):
@@ -199,7 +200,8 @@ class Trainer:
                 file = directory.last if name == "last" else directory.best
                 described = {"run": run.table(), "step": steps[name], "lengths": vars(self.plan.lengths)}
                 save_tensors(file, self.fleet.row(matrix, i), described)
-            train_last = run.data.spans(self.tasks[i])[0].last
+            task = self.tasks[i]
+            train_last = run.data.spans(task)[0].last
             rows = [
                 {
                     "run": run.fingerprint,
@@ -208,12 +210,13 @@ class Trainer:
                     "seed": run.seed,
                     "checkpoint": name,
                     "step": steps[name],
-                    "seen": counts["length"] <= train_last,
+                    "length": task.length_of(counts["bucket"]),
+                    "seen": task.length_of(counts["bucket"]) <= train_last,
                     **counts,
-                    "chance": self.tasks[i].chance(counts["length"]),
+                    "chance": task.chance(counts["bucket"]),
                 }
                 for name in checkpoints
-                for counts in outcomes[name][i].by_length()
+                for counts in outcomes[name][i].by_bucket()
             ]
             write_rows(directory.rows, rows)
             write_json(

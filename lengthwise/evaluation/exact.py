@@ -28,16 +28,16 @@ class Outcomes:
     right_tokens_E: np.ndarray
     first_error_E: np.ndarray
     """Place in the target of the first error; the number of target tokens where there is none."""
-    lengths_E: np.ndarray
+    buckets_E: np.ndarray
 
-    def by_length(self) -> list[dict[str, int]]:
-        """Counts for each length: the heart of a result row."""
+    def by_bucket(self) -> list[dict[str, int]]:
+        """Counts for each bucket: the heart of a result row."""
         rows = []
-        for length in np.unique(self.lengths_E):
-            here = self.lengths_E == length
+        for bucket in np.unique(self.buckets_E):
+            here = self.buckets_E == bucket
             rows.append(
                 {
-                    "length": int(length),
+                    "bucket": int(bucket),
                     "n": int(here.sum()),
                     "correct": int(self.correct_E[here].sum()),
                     "wrong_symbol": int(self.wrong_symbol_E[here].sum()),
@@ -72,5 +72,5 @@ def judge(predicted_P: np.ndarray, sequences: Sequences, end: int) -> Outcomes:
         tokens_E=count_E,
         right_tokens_E=np.add.reduceat(~wrong_P, starts, dtype=np.int64),
         first_error_E=first_E,
-        lengths_E=sequences.lengths,
+        buckets_E=sequences.buckets,
     )

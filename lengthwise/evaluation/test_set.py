@@ -13,8 +13,7 @@ SEED = 0
 
 def validation_set(task: Task, config: DataConfig) -> Sequences:
     """In distribution: lengths of training, prompts that training never shows."""
-    lengths = list(config.spans(task)[0])
-    drawn = splits.draw(task, Split.VALIDATION, lengths, config.validation, SEED)
+    drawn = splits.draw(task, Split.VALIDATION, config.spans(task)[0], config.validation, SEED)
     return render(task, drawn, Scratchpad(config.scratchpad), config.anchor)
 
 
@@ -22,8 +21,8 @@ def test_set(task: Task, config: DataConfig) -> Sequences:
     """Every length of training and every unseen one, in order of length."""
     train, test = config.spans(task)
     seen, unseen = (
-        splits.draw(task, Split.TEST, list(span), config.test_per_length * len(list(span)), SEED, apart=span is train)
+        splits.draw(task, Split.TEST, span, config.test_per_length * len(list(span)), SEED, apart=span is train)
         for span in (train, test)
     )
     sequences = render(task, concatenate([seen, unseen]), Scratchpad(config.scratchpad), config.anchor)
-    return sequences.select(sequences.lengths.argsort(kind="stable"))
+    return sequences.select(sequences.buckets.argsort(kind="stable"))

@@ -32,6 +32,15 @@ class RunResult:
         chosen = [row for row in self.rows if row["checkpoint"] == checkpoint and row["seen"] == seen]
         return sum(row["correct"] for row in chosen) / sum(row["n"] for row in chosen)
 
+    def counts_by_length(self, checkpoint: str) -> dict[int, tuple[int, int]]:
+        """Length -> examples that match exactly, and all examples; several buckets may share a length."""
+        found: dict[int, tuple[int, int]] = {}
+        for row in self.rows:
+            if row["checkpoint"] == checkpoint:
+                correct, n = found.get(row["length"], (0, 0))
+                found[row["length"]] = correct + row["correct"], n + row["n"]
+        return found
+
 
 @dataclass(frozen=True)
 class Results:
@@ -69,9 +78,8 @@ class Results:
         """Length -> accuracy of every seed."""
         found: dict[int, list[float]] = defaultdict(list)
         for run in self.of(task, encoding):
-            for row in run.rows:
-                if row["checkpoint"] == checkpoint:
-                    found[row["length"]].append(row["correct"] / row["n"])
+            for length, (correct, n) in run.counts_by_length(checkpoint).items():
+                found[length].append(correct / n)
         return dict(sorted(found.items()))
 
     def train_length(self, task: str) -> int:

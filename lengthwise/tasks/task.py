@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lengthwise.errors import UserError
-from lengthwise.examples import STEP_PARTS, Column, Examples, Part, assemble
+from lengthwise.examples import Column, Examples, Part, assemble, concatenate
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
 from lengthwise.vocabulary import Vocabulary
@@ -45,6 +45,8 @@ class Task:
     train_lengths: ClassVar[Span]
     test_lengths: ClassVar[Span]
     length_means: ClassVar[str]
+    step_parts: ClassVar[tuple[Part, ...]] = ()
+    """The parts that a step of this task has; none for a task without scratchpad."""
 
     @dataclass(frozen=True)
     class Config:
@@ -59,17 +61,35 @@ class Task:
         """Every symbol of every prompt and target, each once."""
         raise NotImplementedError
 
-    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
-        """`count` independent examples of `length`, as columns in reading order."""
+    def draw(self, bucket: int, count: int, generator: np.random.Generator) -> list[Column]:
+        """`count` independent examples of one bucket (of one length, for most tasks), as columns in reading order."""
         raise NotImplementedError
 
-    def every(self, length: int) -> list[Column] | None:
-        """All examples of `length`, each once, where they are few enough to list; else None."""
-        return None
-
-    def chance(self, length: int) -> float:
+    def chance(self, bucket: int) -> float:
         """Exact match of a guesser who knows the form of the answer and nothing else."""
         raise NotImplementedError
+
+    # What follows has defaults that suit most tasks.
+
+    def every(self, bucket: int) -> list[Column] | None:
+        """All examples of a bucket, each once, where they are few enough to list; else None."""
+        return None
+
+    def buckets(self, span: Span) -> list[int]:
+        """The buckets whose length lies in `span`. A bucket is a length; `addition` has one for each pair of them."""
+        return list(span)
+
+    def length_of(self, bucket: int) -> int:
+        """The length that curves show for a bucket."""
+        return bucket
+
+    def share(self, bucket: int) -> float:
+        """How many examples a bucket gets, relative to the others; published sets spread them equally."""
+        return 1.0
+
+    def read_answer(self, text: str) -> str | None:
+        """The answer in an answer's text, in a form that can be compared; None where there is none."""
+        return text
 
     # What follows is the same for every task.
 
@@ -77,24 +97,32 @@ class Task:
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.symbols())
 
-    def examples(self, length: int, count: int, generator: np.random.Generator) -> Examples:
-        return assemble(length, count, self.draw(length, count, generator))
+    def examples(self, bucket: int, count: int, generator: np.random.Generator) -> Examples:
+        return assemble(bucket, count, self.draw(bucket, count, generator))
 
-    def all_examples(self, length: int) -> Examples | None:
-        columns = self.every(length)
+    def all_examples(self, bucket: int) -> Examples | None:
+        columns = self.every(bucket)
         if columns is None:
             return None
-        return assemble(length, max(len(ids) for _, ids in columns if ids.ndim == 2), columns)
+        return assemble(bucket, max(len(ids) for _, ids in columns if ids.ndim == 2), columns)
 
     def sample(self, length: int, count: int = 1, seed: int = 0, scratchpad: str = "none") -> list[tuple[str, str]]:
         """`count` pairs of prompt and target as text."""
-        drawn = self.examples(length, count, stream(seed, "sample", self.name, length))
+        generator = stream(seed, "sample", self.name, length)
+        buckets = self.buckets(Span(length, length))
+        if not buckets:
+            raise UserError(f"{self.name} has no examples of length {length} ({self.length_means})")
+        if len(buckets) == 1:
+            drawn = self.examples(buckets[0], count, generator)
+        else:
+            chosen = generator.choice(buckets, size=count)
+            drawn = concatenate([self.examples(int(bucket), 1, generator) for bucket in chosen])
         kept = self.formatted(drawn, Scratchpad(scratchpad))
         return [self.text(kept, i) for i in range(count)]
 
     def formatted(self, examples: Examples, scratchpad: Scratchpad) -> Examples:
         """The examples with the parts that a scratchpad format keeps."""
-        if scratchpad.steps and not np.isin(examples.parts, STEP_PARTS).any():
+        if scratchpad.steps and not self.step_parts:
             raise UserError(f"{self.name} has no steps, so it has no scratchpad {scratchpad.name!r}; use 'none'")
         return examples.keep(scratchpad.parts)
 
