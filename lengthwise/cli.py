@@ -150,6 +150,66 @@ def collect_command(
     console.print(f"Wrote {out}", highlight=False)
 
 
+@app.command()
+def dataset(
+    task: Annotated[str, typer.Argument(help="A task, e.g. addition.")],
+    out: Annotated[Path, typer.Option(help="Folder for train, validation and test as JSON lines, and a manifest.")],
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    scratchpad: Annotated[str, typer.Option(help="A scratchpad format, e.g. full or minimal.")] = "none",
+    everything: Annotated[bool, typer.Option("--all", help="Every example there is, each once.")] = False,
+    imported: Annotated[
+        Path | None,
+        typer.Option("--import", help="pcfg: a folder of original .src and .tgt files."),
+    ] = None,
+    settings: Settings = [],  # noqa: B006
+) -> None:
+    """Write a task's examples to files, with the published counts."""
+    from lengthwise import configuration
+    from lengthwise.dataset import import_pcfg, write_all, write_dataset
+    from lengthwise.scratchpad import Scratchpad
+    from lengthwise.study import make_task
+
+    if imported is not None:
+        if task != "pcfg":
+            raise UserError("--import reads the files of PCFG SET: lengthwise dataset pcfg --import DIR --out DIR")
+        written = import_pcfg(imported, out)
+    else:
+        chosen = make_task(configuration.override({"name": task}, settings) if settings else task)
+        chosen_format = Scratchpad(scratchpad)
+        written = (
+            write_all(chosen, out, chosen_format) if everything else write_dataset(chosen, out, seed, chosen_format)
+        )
+    counts = ", ".join(f"{name} {count:,}" for name, count in written.items())
+    console.print(f"Wrote {out}: {counts}", highlight=False)
+
+
+bench_app = typer.Typer(help="Measure how fast things are.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+
+
+@bench_app.command("data")
+def bench_data_command(
+    count: Annotated[int, typer.Option(min=1, help="Training examples of each task.")] = 100_000,
+    out: Annotated[Path | None, typer.Option(help="A .json file for the numbers.")] = None,
+) -> None:
+    """Time how long training examples take, tokenised and ready to train."""
+    from lengthwise.bench import bench_data
+    from lengthwise.records.files import write_json
+    from lengthwise.records.provenance import provenance
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    rows = []
+    for row in bench_data(count):
+        if not rows:
+            for key in row:
+                table.add_column(key.replace("_", " "), justify="left" if key in ("task", "scratchpad") else "right")
+        rows.append(row)
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+    console.print(table)
+    if out is not None:
+        write_json(out, {**provenance("CPU"), "rows": rows})
+
+
 def main() -> None:
     try:
         app()
@@ -164,6 +224,8 @@ def main() -> None:
 def _task_rows() -> list[dict[str, Any]]:
     rows = []
     for name, entry in registry.tasks.entries.items():
+        if name == "file":  # has nothing to show before it is given a file
+            continue
         task = registry.tasks.get(name)()
         rows.append(
             {
@@ -175,11 +237,19 @@ def _task_rows() -> list[dict[str, Any]]:
                 "summary": entry.summary,
                 "settings": dataclasses.asdict(task.config),
                 "symbols": list(task.vocabulary.symbols),
-                "chance": {length: task.chance(length) for length in (*task.train_lengths, *task.test_lengths)},
+                "chance": _chances(task),
                 "file": str(entry.file),
             }
         )
     return rows
+
+
+def _chances(task: Any) -> dict[int, float]:
+    """Length -> chance accuracy, the mean over the buckets of that length."""
+    found: dict[int, list[float]] = {}
+    for bucket in (*task.buckets(task.train_lengths), *task.buckets(task.test_lengths)):
+        found.setdefault(task.length_of(bucket), []).append(task.chance(bucket))
+    return {length: sum(values) / len(values) for length, values in found.items()}
 
 
 def _encoding_rows() -> list[dict[str, Any]]:

@@ -57,7 +57,12 @@ class Run:
     @property
     def name(self) -> str:
         """For people: unique within a study."""
-        return f"{self.task['name']}/{self.encoding.label}/seed-{self.seed}"
+        return f"{self.title}/{self.encoding.label}/seed-{self.seed}"
+
+    @property
+    def title(self) -> str:
+        """What results call its task."""
+        return self.make_task().title
 
     def make_task(self) -> Task:
         return make_task(self.task)
@@ -81,7 +86,7 @@ class Study:
             chosen = getattr(self, what)
             if not chosen:
                 raise ValueError(f"{what} must name at least one")
-        for what, shown in (("tasks", self.task_names), ("encodings", self.labels), ("seeds", list(self.seeds))):
+        for what, shown in (("tasks", self.titles), ("encodings", self.labels), ("seeds", list(self.seeds))):
             if len(set(shown)) < len(shown):
                 raise ValueError(f"{what} names something twice: {', '.join(map(str, shown))}")
         if any(seed < 0 for seed in self.seeds):
@@ -95,8 +100,9 @@ class Study:
                 registry.encodings.entry(layer["name"])
 
     @property
-    def task_names(self) -> list[str]:
-        return [_named(task, "task")["name"] for task in self.tasks]
+    def titles(self) -> list[str]:
+        """What tables call the tasks."""
+        return [make_task(task).title for task in self.tasks]
 
     @property
     def labels(self) -> list[str]:
@@ -116,7 +122,7 @@ class Study:
         """What a study's folder says of it: the settings, and the order in which tables show things."""
         return {
             **configuration.table(self),
-            "task_order": self.task_names,
+            "task_order": self.titles,
             "encoding_order": self.labels,
         }
 
@@ -147,6 +153,9 @@ def study_from(table: Mapping[str, Any]) -> Study:
 
 
 def make_task(choice: str | Mapping[str, Any]) -> Task:
+    """A task from its name, from a table of a name and settings, or from a file of examples (`mine.jsonl`)."""
+    if isinstance(choice, str) and choice.endswith(".jsonl"):
+        choice = {"name": "file", "path": choice}
     settings = _named(choice, "task")
     cls = registry.tasks.get(settings.pop("name"))
     return cls(configuration.read(cls.Config, settings, f"task {cls.name}"))

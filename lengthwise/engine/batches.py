@@ -32,7 +32,8 @@ class TrainingData:
 
     def _draw(self, chunk: int) -> Sequences:
         count, endless = self.config.examples or CHUNK, not self.config.examples
-        examples = splits.draw(self.task, Split.TRAIN, self.span, count, self.seed, chunk, again=endless)
+        again = endless or self.task.repeats
+        examples = splits.draw(self.task, Split.TRAIN, self.span, count, self.seed, chunk, again=again)
         return render(self.task, examples, Scratchpad(self.config.scratchpad), self.config.anchor)
 
     def _permutation(self, epoch: int) -> np.ndarray:

@@ -31,7 +31,7 @@ class FleetPlan:
 
     @property
     def name(self) -> str:
-        tasks = sorted({run.task["name"] for run in self.runs})
+        tasks = sorted({run.title for run in self.runs})
         tasks_text = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
         seeds = len({run.seed for run in self.runs})
         return f"{self.runs[0].encoding.label} on {tasks_text}, {seeds} seed{'s' * (seeds > 1)}"
@@ -70,7 +70,7 @@ def plan(runs: Sequence[Run], directory: StudyDirectory, largest: int) -> list[F
 
 
 def run_directory(directory: StudyDirectory, run: Run) -> RunDirectory:
-    return directory.run(run.task["name"], run.encoding.label, run.seed, run.fingerprint)
+    return directory.run(run.title, run.encoding.label, run.seed, run.fingerprint)
 
 
 def sequence_lengths(run: Run) -> Lengths:

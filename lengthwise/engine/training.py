@@ -5,7 +5,8 @@ Shape letters: N models, W weights of one model.
 
 import shutil
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise import splits
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import Fleet, to_device
 from lengthwise.engine.optimizer import AdamW
 from lengthwise.engine.plan import FleetPlan, row_width_of, run_directory
 from lengthwise.engine.state import TrainingState, save_tensors
 from lengthwise.errors import UserError
+from lengthwise.evaluation.answers import Verdict
 from lengthwise.evaluation.exact import Outcomes, judge
+from lengthwise.evaluation.generate import verdicts_by_bucket
 from lengthwise.evaluation.test_set import test_set, validation_set
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
 from lengthwise.records.provenance import provenance
+from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import derive
 from lengthwise.sequences import Sequences
 from lengthwise.study import Run
@@ -98,12 +103,13 @@ class Trainer:
         return {
             "fingerprint": run.fingerprint,
             "name": run.name,
-            "task": run.task["name"],
+            "task": run.title,
             "encoding": run.encoding.label,
             "seed": run.seed,
             "settings": run.table(),
             "train_lengths": [train.first, train.last],
             "test_lengths": [test.first, test.last],
+            "lengths_with_shared_examples": shared_lengths(run),
             "encoding_of_each_layer": model.encoding_names(),
             "encoding_resolved": resolved_encodings(model),
             "attention_scale": run.model.logit_scale,
@@ -200,24 +206,12 @@ class Trainer:
                 file = directory.last if name == "last" else directory.best
                 described = {"run": run.table(), "step": steps[name], "lengths": vars(self.plan.lengths)}
                 save_tensors(file, self.fleet.row(matrix, i), described)
-            task = self.tasks[i]
-            train_last = run.data.spans(task)[0].last
             rows = [
-                {
-                    "run": run.fingerprint,
-                    "task": run.task["name"],
-                    "encoding": run.encoding.label,
-                    "seed": run.seed,
-                    "checkpoint": name,
-                    "step": steps[name],
-                    "length": task.length_of(counts["bucket"]),
-                    "seen": task.length_of(counts["bucket"]) <= train_last,
-                    **counts,
-                    "chance": task.chance(counts["bucket"]),
-                }
-                for name in checkpoints
-                for counts in outcomes[name][i].by_bucket()
-            ]
+                {"run": run.fingerprint, "task": run.title, "encoding": run.encoding.label, "seed": run.seed,
+                 "checkpoint": name, "step": steps[name], **row}
+                for name, matrix in checkpoints.items()
+                for row in self._rows(i, matrix, tests[i], outcomes[name][i])
+            ]  # fmt: skip
             write_rows(directory.rows, rows)
             write_json(
                 directory.finished,
@@ -231,6 +225,22 @@ class Trainer:
                 },
             )
 
+    def _rows(self, i: int, matrix_NW: Tensor, test: Sequences, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+        """What model i got right in each bucket; with a scratchpad also what it writes when nobody corrects it."""
+        run, task = self.runs[i], self.tasks[i]
+        scratchpad = Scratchpad(run.data.scratchpad)
+        written: dict[int, Counter[Verdict]] = {}
+        if scratchpad.steps:
+            self.fleet.model.load_state_dict(self.fleet.row(matrix_NW, i))
+            written = verdicts_by_bucket(self.fleet.model, task, scratchpad, test)
+        for counts in outcomes.by_bucket():
+            length = task.length_of(counts["bucket"])
+            row: dict[str, Any] = {"length": length, "seen": length <= run.data.spans(task)[0].last, **counts}
+            row["chance"] = task.chance(counts["bucket"])
+            if scratchpad.steps:
+                row["answers"] = {verdict.value: written[counts["bucket"]][verdict] for verdict in Verdict}
+            yield row
+
 
 def resolved_encodings(model: Decoder) -> dict[str, dict[str, Any]]:
     """The facts of every distinct encoding, by name, and by layers where two have the same name."""
@@ -241,6 +251,13 @@ def resolved_encodings(model: Decoder) -> dict[str, dict[str, Any]]:
         name = each.name if names.count(each.name) == 1 else f"{each.name} in layers {', '.join(layers)}"
         found[name] = each.resolved()
     return found
+
+
+def shared_lengths(run: Run) -> list[int]:
+    """Training lengths with so few different examples that training, validation and test share them."""
+    task = run.make_task()
+    buckets = task.buckets(run.data.spans(task)[0])
+    return sorted({task.length_of(bucket) for bucket in buckets if splits.is_shared(task, bucket)})
 
 
 def device_name(device: torch.device) -> str:

@@ -3,13 +3,24 @@
 Shape letters: B batch, T tokens.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
+from lengthwise.evaluation.answers import Verdict, judge_text
 from lengthwise.model.decoder import Decoder
+from lengthwise.scratchpad import Scratchpad
+from lengthwise.sequences import Sequences
+from lengthwise.tasks.task import Task
 from lengthwise.vocabulary import Vocabulary
+
+MARGIN = 8
+"""Tokens that a model may write beyond the gold target before it counts as not stopping."""
+
+TOGETHER = 512
+"""Prompts that are continued at the same time."""
 
 
 @torch.no_grad()
@@ -39,6 +50,24 @@ def generate(model: Decoder, prompts: Sequence[np.ndarray], vocabulary: Vocabula
             break
     rows = torch.stack(written, dim=1).cpu().numpy() if written else np.zeros((len(prompts), 0), dtype=np.int64)
     return [_until_end(row, vocabulary.end) for row in rows]
+
+
+def verdicts_by_bucket(
+    model: Decoder, task: Task, scratchpad: Scratchpad, sequences: Sequences
+) -> dict[int, Counter[Verdict]]:
+    """Bucket -> how often each verdict, with what the model writes itself; the budget follows the gold length."""
+    found: dict[int, Counter[Verdict]] = {}
+    order = np.argsort(sequences.size - sequences.prompt, kind="stable")  # alike lengths end together
+    for first in range(0, len(order), TOGETHER):
+        part = sequences.select(order[first : first + TOGETHER])
+        rows = list(zip(part.tokens, part.prompt, part.size, strict=True))
+        golds = [tokens[prompt:size] for tokens, prompt, size in rows]
+        budget = max(map(len, golds)) + MARGIN
+        written = generate(model, [tokens[:prompt] for tokens, prompt, _ in rows], task.vocabulary, budget)
+        for bucket, text, gold in zip(part.buckets, written, golds, strict=True):
+            verdict = judge_text(task, scratchpad, text[: len(gold) + MARGIN], gold)
+            found.setdefault(int(bucket), Counter())[verdict] += 1
+    return found
 
 
 def _until_end(row: np.ndarray, end: int) -> np.ndarray:

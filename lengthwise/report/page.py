@@ -95,6 +95,7 @@ def _task(results: Results, task: str, points: list[Point]) -> dict[str, Any]:
         "train": first["train_lengths"],
         "test": first["test_lengths"],
         "n": sorted({row["n"] for run in runs for row in run.rows}),
+        "shared": summaries.shared(results, task),
         "chance": {seen: summaries.chance(results, task, seen) for seen in (True, False)},
         "longest_trained": results.train_length(task),
         "lengths": summaries.lengths(results, task),

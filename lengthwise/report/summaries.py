@@ -92,3 +92,10 @@ def thinned(seen: list[int], unseen: list[int], most: int) -> tuple[list[int], l
     while math.ceil(len(seen) / every) + math.ceil(len(unseen) / every) > max(2, most):
         every += 1
     return seen[::-1][::every][::-1], unseen[::-1][::every][::-1], every
+
+
+def shared(results: Results, task: str) -> int:
+    """Test examples of lengths whose examples training and test share, in one run."""
+    run = next(run for run in results.runs if run.description["task"] == task)
+    lengths = run.description.get("lengths_with_shared_examples", [])
+    return sum(row["n"] for row in run.rows if row["checkpoint"] == "last" and row["length"] in lengths)

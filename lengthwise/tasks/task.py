@@ -45,6 +45,9 @@ class Task:
     train_lengths: ClassVar[Span]
     test_lengths: ClassVar[Span]
     length_means: ClassVar[str]
+    published_counts: ClassVar[dict[str, int]] = {"train": 100_000, "validation": 15_000, "test": 10_000}
+    repeats: ClassVar[bool] = True
+    """Whether a finite set shows examples again where a length has too few of them (published parity does)."""
     step_parts: ClassVar[tuple[Part, ...]] = ()
     """The parts that a step of this task has; none for a task without scratchpad."""
 
@@ -96,6 +99,11 @@ class Task:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.symbols())
+
+    @property
+    def title(self) -> str:
+        """What results call it."""
+        return self.name
 
     def examples(self, bucket: int, count: int, generator: np.random.Generator) -> Examples:
         return assemble(bucket, count, self.draw(bucket, count, generator))

@@ -1,0 +1,38 @@
+"""How fast things are: prints a table and writes JSON; timings are reported, never asserted."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from lengthwise import registry, splits
+from lengthwise.scratchpad import Scratchpad
+from lengthwise.sequences import render
+from lengthwise.splits import Split
+from lengthwise.study import make_task
+
+
+def bench_data(count: int = 100_000, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """For every task and, where it has steps, its full scratchpad: seconds for `count` training examples.
+
+    Drawn, split, tokenised, padded: ready to train. The first number includes what a task prepares once.
+    """
+    for name in registry.tasks.names():
+        if name == "file":
+            continue
+        task = make_task(name)
+        for scratchpad in ("none", "full") if task.step_parts else ("none",):
+            seconds = []
+            for repeat in range(2):
+                start = time.perf_counter()
+                drawn = splits.draw(task, Split.TRAIN, task.train_lengths, count, seed, repeat, again=True)
+                sequences = render(task, drawn, Scratchpad(scratchpad))
+                seconds.append(time.perf_counter() - start)
+            yield {
+                "task": name,
+                "scratchpad": scratchpad,
+                "examples": len(sequences),
+                "tokens": int(sequences.size.sum()),
+                "longest": int(sequences.size.max()),
+                "first_seconds": round(seconds[0], 3),
+                "seconds": round(seconds[1], 3),
+            }

@@ -1,0 +1,36 @@
+"""What a model wrote, judged as text: did it stop, has it the form of its scratchpad, is the answer right.
+
+One pass cannot say this: a right answer may follow a scratchpad that differs from the gold one.
+"""
+
+from enum import StrEnum
+
+import numpy as np
+
+from lengthwise.scratchpad import Scratchpad, parse
+from lengthwise.tasks.task import Task
+
+
+class Verdict(StrEnum):
+    RIGHT = "right"
+    WRONG_ANSWER = "wrong answer"
+    UNPARSED = "unparsed"
+    DID_NOT_STOP = "did not stop"
+
+
+def judge_text(task: Task, scratchpad: Scratchpad, written: np.ndarray, gold: np.ndarray) -> Verdict:
+    """`written`, `gold`: token ids of targets, the end included where there is one."""
+    vocabulary = task.vocabulary
+    if len(written) == 0 or written[-1] != vocabulary.end:
+        return Verdict.DID_NOT_STOP
+    found = answer_in(task, scratchpad, vocabulary.decode(written[:-1]))
+    if found is None:
+        return Verdict.UNPARSED
+    expected = answer_in(task, scratchpad, vocabulary.decode(gold[:-1]))
+    return Verdict.RIGHT if found == expected else Verdict.WRONG_ANSWER
+
+
+def answer_in(task: Task, scratchpad: Scratchpad, text: str) -> str | None:
+    """The answer in a whole target; None where the text has not the form that the format asks for."""
+    parsed = parse(text, scratchpad, task.step_parts)
+    return None if parsed is None else task.read_answer(parsed.answer)

@@ -1,0 +1,151 @@
+"""A user's own examples as a task: a file of JSON lines with `prompt`, `target` and `length`."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from lengthwise.errors import UserError
+from lengthwise.examples import ABSENT, Column, Part
+from lengthwise.tasks.task import Span, Task
+
+
+@dataclass(frozen=True)
+class Line:
+    prompt: tuple[str, ...]
+    target: tuple[str, ...]
+    length: int
+
+
+class File(Task):
+    """Examples from a file: name it in a study as `tasks = ["mine.jsonl"]`.
+
+    Examples:
+        (of the file) {"prompt": "Copy: a b", "target": "a b", "length": 2}
+    Length: what the file says.
+
+    Symbols are what is separated by spaces. Words that all prompts begin with are the anchor.
+    """
+
+    name = "file"
+    length_means = "what the file says"
+    repeats = False
+
+    @dataclass(frozen=True)
+    class Config:
+        path: str
+        sha256: str = field(default="")
+        """Of the file's content; filled in by itself, so that a run knows which content it was trained on."""
+
+        def __post_init__(self) -> None:
+            found = fingerprint(self.path)
+            if self.sha256 not in ("", found):
+                raise ValueError(f"{self.path} is no longer the file that the run was made from")
+            object.__setattr__(self, "sha256", found)
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.lines = read_lines(config.path, config.sha256)
+        self.of_length: dict[int, list[Line]] = {}
+        for line in self.lines:
+            self.of_length.setdefault(line.length, []).append(line)
+        lengths = sorted(self.of_length)
+        middle = lengths[(len(lengths) - 1) // 2]  # without other settings: trained on the shorter half
+        self.train_lengths = Span(lengths[0], middle)  # type: ignore[misc]
+        self.test_lengths = Span(middle + 1, max(lengths[-1], middle + 1))  # type: ignore[misc]
+
+    @property
+    def title(self) -> str:
+        return Path(self.config.path).stem
+
+    def symbols(self) -> Iterable[str]:
+        return sorted({symbol for line in self.lines for symbol in (*line.prompt, *line.target)})
+
+    def buckets(self, span: Span) -> list[int]:
+        return [length for length in sorted(self.of_length) if span.first <= length <= span.last]
+
+    def share(self, bucket: int) -> float:
+        return len(self.of_length[bucket])
+
+    def draw(self, bucket: int, count: int, generator: np.random.Generator) -> list[Column]:
+        lines = self.of_length[bucket]
+        return self._columns([lines[i] for i in generator.integers(len(lines), size=count)])
+
+    def every(self, bucket: int) -> list[Column]:
+        return self._columns(self.of_length[bucket])
+
+    def chance(self, bucket: int) -> float:
+        """Of a guesser who names the most frequent target of that length."""
+        targets = [line.target for line in self.of_length[bucket]]
+        return max(targets.count(target) for target in set(targets)) / len(targets)
+
+    def _columns(self, lines: list[Line]) -> list[Column]:
+        anchor = self._anchor()
+        return [
+            (Part.ANCHOR, self._grid([line.prompt[:anchor] for line in lines])),
+            (Part.PROMPT, self._grid([line.prompt[anchor:] for line in lines])),
+            (Part.ANSWER, self._grid([line.target for line in lines])),
+        ]
+
+    def _anchor(self) -> int:
+        """How many words all prompts begin with."""
+        shared = 0
+        for words in zip(*(line.prompt for line in self.lines), strict=False):
+            if len(set(words)) > 1:
+                break
+            shared += 1
+        return min(shared, min(len(line.prompt) for line in self.lines) - 1) if self.lines else 0
+
+    def _grid(self, rows: list[tuple[str, ...]]) -> np.ndarray:
+        grid = np.full((len(rows), max(map(len, rows), default=0)), ABSENT, dtype=np.int32)
+        for i, row in enumerate(rows):
+            grid[i, : len(row)] = self.vocabulary.ids(row)
+        return grid
+
+
+def fingerprint(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+@lru_cache(maxsize=8)
+def read_lines(path: str, sha256: str) -> tuple[Line, ...]:
+    """Every line of the file; the first bad one is an error with its number, none is dropped. `sha256`: cache key."""
+    lines = []
+    try:
+        content = Path(path).read_text()
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text file") from None
+    for number, text in enumerate(content.splitlines(), start=1):
+        try:
+            row = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}:{number}: not a line of JSON ({error.msg})") from None
+        lines.append(_line(row, f"{path}:{number}"))
+    if not lines:
+        raise UserError(f"{path} is empty; it needs a line of JSON for each example")
+    return tuple(lines)
+
+
+def _line(row: object, where: str) -> Line:
+    if not isinstance(row, dict):
+        raise UserError(f'{where}: must be an object like {{"prompt": "..", "target": "..", "length": 3}}')
+    for key, kind in (("prompt", str), ("target", str), ("length", int)):
+        if key not in row:
+            raise UserError(f"{where}: has no {key!r}")
+        if type(row[key]) is not kind:
+            raise UserError(f"{where}: {key!r} must be {'a text' if kind is str else 'a whole number'}")
+    if row["length"] < 1:
+        raise UserError(f"{where}: 'length' must be 1 or more, not {row['length']}")
+    prompt, target = tuple(row["prompt"].split()), tuple(row["target"].split())
+    if not prompt or not target:
+        raise UserError(f"{where}: {'prompt' if not prompt else 'target'!r} has no symbols")
+    return Line(prompt, target, row["length"])

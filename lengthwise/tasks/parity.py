@@ -1,0 +1,81 @@
+"""Parity of a sequence of bits."""
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from lengthwise.examples import STEP_PARTS, Column, Part
+from lengthwise.scratchpad import SYMBOLS, Step, step_columns
+from lengthwise.tasks.addition import ANSWER, COMMA, Numbers
+from lengthwise.tasks.task import Span
+
+QUESTION = "Is the number of 1's even in the sequence"
+LISTED = 12
+"""Up to this length all strings are listed: 4,096."""
+
+
+def all_bits(length: int) -> np.ndarray:
+    """Every string of so many bits, in order."""
+    return np.arange(2**length)[:, None] >> np.arange(length - 1, -1, -1) & 1
+
+
+class Parity(Numbers):
+    """Whether n bits, drawn independently, have an even number of ones.
+
+    Examples:
+        Is the number of 1's even in the sequence [ 1, 0, 1 ] ? -> The answer is Yes.
+        Is the number of 1's even in the sequence [ 1, 0 ] ? -> The answer is No.
+    Length: number of bits.
+
+    The training lengths have 496 strings, so published training and validation examples overlap.
+    """
+
+    name = "parity"
+    published_split = "parity"
+    train_lengths = Span(4, 8)
+    test_lengths = Span(9, 16)
+    length_means = "number of bits"
+    step_parts = STEP_PARTS
+
+    def symbols(self) -> Iterable[str]:
+        question = dict.fromkeys(QUESTION.split())
+        return [*question, "[", "]", COMMA, "?", "0", "1", *ANSWER.split(), "Yes", "No", "xor", "par:", *SYMBOLS]
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        return self.columns(generator.integers(2, size=(count, length), dtype=np.int32))
+
+    def every(self, length: int) -> list[Column] | None:
+        return self.columns(all_bits(length)) if length <= LISTED else None
+
+    def chance(self, length: int) -> float:
+        return 0.5
+
+    def read_answer(self, text: str) -> str | None:
+        found = re.fullmatch(rf"{ANSWER} (yes|no)\.", text, flags=re.IGNORECASE)
+        return found.group(1).lower() if found else None
+
+    def columns(self, bits: np.ndarray) -> list[Column]:
+        count, length = bits.shape
+        parity = np.cumsum(bits, axis=1) % 2
+        ids, ids_parity = self.digits(bits), self.digits(parity)
+        ids_before = self.digits(np.pad(parity, ((0, 0), (1, 0)))[:, :-1])
+        items = np.full((count, 2 * length - 1), self.vocabulary.id(COMMA), dtype=np.int32)
+        items[:, ::2] = ids
+        steps = []
+        for i in range(length):
+            this = slice(i, i + 1)
+            parts = {
+                Part.INPUT: ids[:, this],
+                Part.COMPUTATION: self.beside(ids[:, this], "xor", ids_before[:, this]),
+                Part.OUTPUT: ids_parity[:, this],
+                Part.VARIABLES: self.beside("par:", ids_parity[:, this]),
+                Part.REMAINING: self.beside("[", items[:, 2 * i + 2 :], "]"),  # at the end an empty list, `[ ]`
+            }
+            steps.append(Step(parts))
+        return [
+            (Part.ANCHOR, self.fixed(QUESTION)),
+            (Part.PROMPT, self.beside("[", items, "] ?")),
+            *step_columns(steps, self.vocabulary),
+            *self.answer(self.table(["Yes", "No"])[parity[:, -1]]),
+        ]

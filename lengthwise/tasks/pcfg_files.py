@@ -1,0 +1,29 @@
+"""Original PCFG SET files: an expression per line of a `.src` file, its result on the same line of a `.tgt` file."""
+
+from pathlib import Path
+
+from lengthwise.errors import UserError
+from lengthwise.tasks.pcfg import evaluate
+
+
+def import_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
+    """The pairs (expression, result) of two files, every one checked against the interpreter."""
+    expressions, results = _lines(source), _lines(target)
+    if len(expressions) != len(results):
+        raise UserError(f"{source} has {len(expressions)} lines, {target} has {len(results)}; they must be pairs")
+    for number, (expression, result) in enumerate(zip(expressions, results, strict=True), start=1):
+        try:
+            found = evaluate(expression)
+        except ValueError as error:
+            raise UserError(f"{source}:{number}: {error}") from error
+        if found != result:
+            raise UserError(f"{target}:{number}: {expression!r} gives {found!r}, not {result!r}")
+    return list(zip(expressions, results, strict=True))
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines with single spaces between words."""
+    try:
+        return [" ".join(line.split()) for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} could not be read: {error}") from error

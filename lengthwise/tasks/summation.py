@@ -1,0 +1,73 @@
+"""Summation modulo ten of single digits."""
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from lengthwise.examples import STEP_PARTS, Column, Part
+from lengthwise.scratchpad import SYMBOLS, Step, step_columns
+from lengthwise.tasks.addition import ANSWER, DIGITS, Numbers, spaced
+from lengthwise.tasks.task import Span
+
+
+class Summation(Numbers):
+    """The sum modulo ten of n digits, each uniform from 1 to 9.
+
+    Examples:
+        Compute: 3 + 4 + 9 . [SEP] -> The answer is 6 .
+    Length: number of digits.
+
+    The full stop is a word of its own here, as published.
+    """
+
+    name = "summation"
+    published_split = "summation"
+    train_lengths = Span(2, 8)
+    test_lengths = Span(9, 16)
+    length_means = "number of digits"
+    step_parts = STEP_PARTS
+
+    def symbols(self) -> Iterable[str]:
+        return ["Compute:", "+", ".", "[SEP]", *DIGITS, *ANSWER.split(), "sum:", *SYMBOLS]
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        return self.columns(generator.integers(1, 10, size=(count, length), dtype=np.int32))
+
+    def every(self, length: int) -> list[Column] | None:
+        if length > 2:  # 9 or 81 examples are too few to keep splits apart
+            return None
+        return self.columns(1 + np.arange(9**length)[:, None] // 9 ** np.arange(length) % 9)
+
+    def chance(self, length: int) -> float:
+        return 0.1
+
+    def read_answer(self, text: str) -> str | None:
+        found = re.fullmatch(rf"{ANSWER} ([0-9](?: [0-9])*) \.", text)
+        return found.group(1).replace(" ", "") if found else None
+
+    def columns(self, digits: np.ndarray) -> list[Column]:
+        count, length = digits.shape
+        sums = np.cumsum(digits, axis=1) % 10
+        before = np.pad(sums, ((0, 0), (1, 0)))[:, :-1]
+        ids, ids_before, ids_sum = self.digits(digits), self.digits(before), self.digits(sums)
+        terms = np.full((count, 2 * length - 1), self.vocabulary.id("+"), dtype=np.int32)
+        terms[:, ::2] = ids
+        totals = self.table([spaced(total) for total in range(19)])
+        steps = []
+        for i in range(length):
+            this = slice(i, i + 1)
+            parts = {
+                Part.INPUT: ids[:, this],
+                Part.COMPUTATION: self.beside(ids[:, this], "+", ids_before[:, this]),
+                Part.OUTPUT: totals[digits[:, i] + before[:, i]],
+                Part.VARIABLES: self.beside("sum:", ids_sum[:, this]),
+                Part.REMAINING: terms[:, 2 * i + 2 :],  # not said in the paper's text: with `+` between, no full stop
+            }
+            steps.append(Step(parts))
+        return [
+            (Part.ANCHOR, self.fixed("Compute:")),
+            (Part.PROMPT, self.beside(terms, ". [SEP]")),
+            *step_columns(steps, self.vocabulary),
+            (Part.ANSWER, self.beside(ANSWER, ids_sum[:, -1:], ".")),
+        ]
