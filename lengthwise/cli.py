@@ -224,23 +224,20 @@ def main() -> None:
 def _task_rows() -> list[dict[str, Any]]:
     rows = []
     for name, entry in registry.tasks.entries.items():
-        if name == "file":  # has nothing to show before it is given a file
-            continue
-        task = registry.tasks.get(name)()
-        rows.append(
-            {
-                "name": name,
+        row = {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
+        about = {"published": "", "train": "", "test": "", "length_means": "", "symbols": [], "chance": {}}
+        if name != "file":  # which has nothing to show before it is given a file
+            task = registry.tasks.get(name)()
+            row["settings"] = dataclasses.asdict(task.config)
+            about = {
                 "published": task.published_split,
                 "train": str(task.train_lengths),
                 "test": str(task.test_lengths),
                 "length_means": task.length_means,
-                "summary": entry.summary,
-                "settings": dataclasses.asdict(task.config),
                 "symbols": list(task.vocabulary.symbols),
                 "chance": _chances(task),
-                "file": str(entry.file),
             }
-        )
+        rows.append({**row, **about})
     return rows
 
 

@@ -70,7 +70,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Study:
-    """The settings of a study file; `tasks` and `encodings` are names, or tables of a name and settings."""
+    """The settings of a study file; `tasks` and `encodings` are names, or tables of a name and settings.
+
+    A task's table may also hold its own `train_lengths` and `test_lengths`.
+    """
 
     name: str
     summary: str
@@ -93,8 +96,9 @@ class Study:
             raise ValueError(f"seeds must be 0 or more, not {list(self.seeds)}")
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise ValueError(f"name must be a plain word, not {self.name!r}")
-        for task in map(make_task, self.tasks):
-            self.data.spans(task)
+        for choice in self.tasks:
+            task, data = self.task_and_data(choice)
+            data.spans(make_task(task))
         for choice in self.encodings:
             for layer in read_encoding(choice).layers:
                 registry.encodings.entry(layer["name"])
@@ -102,7 +106,16 @@ class Study:
     @property
     def titles(self) -> list[str]:
         """What tables call the tasks."""
-        return [make_task(task).title for task in self.tasks]
+        return [make_task(self.task_and_data(task)[0]).title for task in self.tasks]
+
+    def task_and_data(self, choice: str | Mapping[str, Any]) -> tuple[str | dict[str, Any], DataConfig]:
+        """A task's table without its own lengths, and the data settings with them."""
+        if not isinstance(choice, Mapping):
+            return choice, self.data
+        own = {key: choice[key] for key in ("train_lengths", "test_lengths") if key in choice}
+        table = {**configuration.table(self.data), **own}
+        rest = {key: value for key, value in choice.items() if key not in own}
+        return rest, configuration.read(DataConfig, table, f"task {choice.get('name', '')}") if own else self.data
 
     @property
     def labels(self) -> list[str]:
@@ -111,10 +124,11 @@ class Study:
 
     def runs(self) -> list[Run]:
         """Every combination, with all settings resolved. Imports the encodings, and so torch."""
+        tasks = [self.task_and_data(choice) for choice in self.tasks]
         return [
-            Run(task_table(task), _resolve(read_encoding(encoding)), seed, self.model, self.data, self.training)
+            Run(task_table(task), _resolve(read_encoding(encoding)), seed, self.model, data, self.training)
             for encoding in self.encodings
-            for task in self.tasks
+            for task, data in tasks
             for seed in self.seeds
         ]
 

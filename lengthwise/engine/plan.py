@@ -4,18 +4,19 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
 
+from lengthwise.engine.recipe import DataConfig
 from lengthwise.errors import UserError
 from lengthwise.evaluation.test_set import test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory
 from lengthwise.records.files import read_json
-from lengthwise.study import Run
+from lengthwise.study import Run, make_task
 
 
 @dataclass(frozen=True)
@@ -75,22 +76,32 @@ def run_directory(directory: StudyDirectory, run: Run) -> RunDirectory:
 
 def sequence_lengths(run: Run) -> Lengths:
     """The longest sequences of a run, in tokens."""
-    trained, all_sizes = _sizes(run)
-    return Lengths(trained=int(trained.max()), met=int(all_sizes.max()))
+    sizes = _sizes(json.dumps(run.task), run.data)
+    return Lengths(trained=sizes.longest_trained, met=sizes.longest)
 
 
 def row_width_of(run: Run) -> int:
     """Tokens in a row of packed training examples: the longest and the shortest just fit side by side."""
-    trained, _ = _sizes(run)
-    return int(trained.max() + trained.min())
+    sizes = _sizes(json.dumps(run.task), run.data)
+    return sizes.longest_trained + sizes.shortest_trained
 
 
-def _sizes(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of the test sequences: of those with training lengths, and of all."""
-    task = run.make_task()
-    sequences = test_set(task, run.data)
-    train, _ = run.data.spans(task)
-    return sequences.size[np.isin(sequences.buckets, task.buckets(train))], sequences.size
+@dataclass(frozen=True)
+class _Sizes:
+    """Of sequences, in tokens."""
+
+    shortest_trained: int
+    longest_trained: int
+    longest: int
+
+
+@lru_cache(maxsize=256)
+def _sizes(task_table: str, data: DataConfig) -> _Sizes:
+    """Measured on the test set, which has every length; the same for all seeds and encodings."""
+    task = make_task(json.loads(task_table))
+    sequences = test_set(task, data)
+    trained = sequences.size[np.isin(sequences.buckets, task.buckets(data.spans(task)[0]))]
+    return _Sizes(int(trained.min()), int(trained.max()), int(sequences.size.max()))
 
 
 def shape_key(run: Run) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -14,6 +14,10 @@ from lengthwise.records.directory import StudyDirectory
 from lengthwise.study import Study
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
+
+
+WIDE = 256
+"""Models of this width and more gain from several threads; narrower ones are trained side by side instead."""
 
 
 def run_study(
@@ -36,7 +40,8 @@ def run_study(
         directory.agree(study.description())
         # Again under the lock: another process may have finished some of them in the meantime.
         fleets = plan(study.runs(), directory, LARGEST_FLEET[chosen.type])
-        workers = min(len(fleets), workers or (1 if chosen.type == "cuda" else os.cpu_count() or 1))
+        side_by_side = chosen.type == "cpu" and study.model.width < WIDE
+        workers = min(len(fleets), workers or ((os.cpu_count() or 1) if side_by_side else 1))
         if workers > 1:
             run_in_workers(study, fleets, directory, str(chosen), save_every, workers, watch)
         else:
@@ -49,7 +54,7 @@ def run_study(
 def train_fleet(
     fleet: FleetPlan, directory: StudyDirectory, device: torch.device, progress: Progress, save_every: float
 ) -> None:
-    with one_thread():
+    with one_thread() if fleet.runs[0].model.width < WIDE else nullcontext():
         Trainer(fleet, directory, device, progress, save_every).run()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -58,7 +63,7 @@ def train_fleet(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Small models gain nothing from several threads, and lose much where another program wants a core.
+    """Narrow models gain little from several threads, and lose much where another program wants a core.
 
     One thread also makes the bits of a result independent of the number of cores and of workers.
     """

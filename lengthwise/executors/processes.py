@@ -79,7 +79,7 @@ def run_in_workers(
 
 
 def _start() -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = dict(os.environ)
     package = str(Path(__file__).parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     words = [sys.executable, "-m", "lengthwise.executors.worker"]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ MOST_DIGITS = 99
 
 class Numbers(Task):
     """What the tasks of numbers share: digits as symbols, most significant first, and an answer sentence."""
+
+    answer_form: ClassVar[str] = rf"{ANSWER} ([0-9](?: [0-9])*)\."
 
     def digits(self, values: np.ndarray) -> np.ndarray:
         """Ids of digits 0-9."""
@@ -40,7 +43,7 @@ class Numbers(Task):
         return [(Part.ANSWER, self.fixed(ANSWER)), (Part.ANSWER, ids), (Part.ANSWER, self.fixed(STOP))]
 
     def read_answer(self, text: str) -> str | None:
-        found = re.fullmatch(rf"{ANSWER} ([0-9](?: [0-9])*)\.", text)
+        found = re.fullmatch(self.answer_form, text)
         return found.group(1).replace(" ", "") if found else None
 
 
@@ -106,7 +109,7 @@ class Addition(Numbers):
         return 1 / (most_a + most_b - least_a - least_b + 1)
 
     def columns(self, a: np.ndarray, b: np.ndarray) -> list[Column]:
-        """From digits (examples, i) and (examples, j); digits, because 17 of them are too many for some integers."""
+        """From digits (examples, i) and (examples, j), as written; the sum is made digit by digit, so any is exact."""
         prompt = [
             (Part.ANCHOR, self.fixed("Compute")),
             (Part.PROMPT, self.beside(self.digits(a), "+", self.digits(b), "?")),
@@ -127,7 +130,7 @@ class Addition(Numbers):
                 Part.COMPUTATION: computed,
                 Part.OUTPUT: answer[0],
                 Part.VARIABLES: self.beside("carry:", self.digits(carry)[:, None]),
-                # Not said in the paper's text: what remains is written as in the prompt, with the padding zeros.
+                # Our choice: what remains is written as in the prompt, but with the padding zeros; at the end nothing.
                 Part.REMAINING: self.beside(ids_a[:, :place], "+", ids_b[:, :place]) if place else self.fixed(""),
             }
             steps.append(Step(parts))
@@ -137,6 +140,6 @@ class Addition(Numbers):
         return [*prompt, *step_columns(steps, self.vocabulary), *self.answer(np.concatenate([first, *answer], axis=1))]
 
     def final_carry(self, carried: np.ndarray) -> Step:
-        """A step as any other, on one more padding zero each; only where there is a carry, so no zero comes first."""
+        """Our choice: a step as any other, on one more padding zero each; only where there is a carry to write."""
         texts = (f"0 {COMMA} 0", "0 + 0 + 1 = 1", "1", "carry: 0", "")
         return Step({part: self.fixed(text) for part, text in zip(STEP_PARTS, texts, strict=True)}, carried)

@@ -10,8 +10,8 @@ from lengthwise.tasks.copy import SEPARATOR
 from lengthwise.tasks.task import Span, Task
 
 PAIRS = ("()", "[]", "{}", "<>")
-LONGEST_LISTED = 4
-"""Up to here there are fewer than 500 examples of three kinds, too few to keep splits apart."""
+MOST_LISTED = 499
+"""A longer list of all examples is not needed: from 500 on the splits can be kept apart without one."""
 
 
 class Dyck(Task):
@@ -23,7 +23,8 @@ class Dyck(Task):
     Length: number of brackets in the prompt.
 
     Where no bracket is open the next one opens; elsewhere it opens or closes, equally likely; the last one never
-    leaves nothing to close. Kinds are drawn independently. Up to length 4 each prompt is listed once instead.
+    leaves nothing to close. Kinds are drawn independently. Up to length 4 there are so few prompts (at most 162) that
+    data sets take each of them equally often instead.
     """
 
     name = "dyck"
@@ -54,7 +55,7 @@ class Dyck(Task):
         return self.columns(opens, generator.integers(self.config.kinds, size=(count, length), dtype=np.int8))
 
     def every(self, length: int) -> list[Column] | None:
-        if length > LONGEST_LISTED:
+        if self.number(length) > MOST_LISTED:
             return None
         shapes = np.indices((2,) * length).reshape(length, -1).T.astype(bool)
         depths = np.cumsum(2 * shapes - 1, axis=1)
@@ -63,6 +64,14 @@ class Dyck(Task):
         shape, kind = np.indices((len(shapes), len(kinds))).reshape(2, -1)
         once = (shapes[shape] | (kinds[kind] == 0)).all(axis=1)  # the kind of a closing bracket is not free
         return self.columns(shapes[shape[once]], kinds[kind[once]])
+
+    def number(self, length: int) -> int:
+        """How many prompts there are."""
+        at_depth = [1]
+        for _ in range(length):
+            opened = [0, *(self.config.kinds * number for number in at_depth)]
+            at_depth = [one + other for one, other in zip(opened, [*at_depth[1:], 0, 0], strict=True)]
+        return sum(at_depth[1:])
 
     def columns(self, opens: np.ndarray, kinds: np.ndarray) -> list[Column]:
         """`opens`: whether each bracket opens; `kinds`: of those that do; both (examples, brackets)."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class File(Task):
     @dataclass(frozen=True)
     class Config:
         path: str
-        sha256: str = field(default="")
+        sha256: str = ""
         """Of the file's content; filled in by itself, so that a run knows which content it was trained on."""
 
         def __post_init__(self) -> None:

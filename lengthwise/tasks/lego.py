@@ -42,7 +42,7 @@ class Lego(Task):
     step_parts = (Part.INPUT, Part.COMPUTATION, Part.OUTPUT, Part.REMAINING)
 
     def symbols(self) -> Iterable[str]:
-        words = dict.fromkeys("If = Then, what is the value of The answer".split())
+        words = ("If", "=", "Then,", "what", "is", "the", "value", "of", "The", "answer")
         return [*words, *SIGNS, *VALUES, TIE + ",", TIE + "?", *scratchpad.SYMBOLS, *ascii_lowercase]
 
     def buckets(self, span: Span) -> list[int]:

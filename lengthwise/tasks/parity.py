@@ -70,7 +70,7 @@ class Parity(Numbers):
                 Part.COMPUTATION: self.beside(ids[:, this], "xor", ids_before[:, this]),
                 Part.OUTPUT: ids_parity[:, this],
                 Part.VARIABLES: self.beside("par:", ids_parity[:, this]),
-                Part.REMAINING: self.beside("[", items[:, 2 * i + 2 :], "]"),  # at the end an empty list, `[ ]`
+                Part.REMAINING: self.beside("[", items[:, 2 * i + 2 :], "]"),  # our choice: at the end `[ ]`
             }
             steps.append(Step(parts))
         return [

@@ -64,7 +64,10 @@ class Polynomial(Numbers):
 
     @cached_property
     def computations(self) -> np.ndarray:
-        """The term with x in it, then with the power evaluated; a negative x in parentheses, or the power misleads."""
+        """The term with x substituted, then with the power evaluated: `3 * ( - 2 ) ** 3 = 3 * - 8`.
+
+        The parentheses around a negative x are our choice: without them the power would not include the minus.
+        """
         texts = []
         for c, degree, x in TERMS_AT:
             substituted = spaced(x) if x >= 0 else f"( {spaced(x)} )"

@@ -1,6 +1,5 @@
 """Summation modulo ten of single digits."""
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -27,6 +26,7 @@ class Summation(Numbers):
     test_lengths = Span(9, 16)
     length_means = "number of digits"
     step_parts = STEP_PARTS
+    answer_form = rf"{ANSWER} ([0-9](?: [0-9])*) \."
 
     def symbols(self) -> Iterable[str]:
         return ["Compute:", "+", ".", "[SEP]", *DIGITS, *ANSWER.split(), "sum:", *SYMBOLS]
@@ -41,10 +41,6 @@ class Summation(Numbers):
 
     def chance(self, length: int) -> float:
         return 0.1
-
-    def read_answer(self, text: str) -> str | None:
-        found = re.fullmatch(rf"{ANSWER} ([0-9](?: [0-9])*) \.", text)
-        return found.group(1).replace(" ", "") if found else None
 
     def columns(self, digits: np.ndarray) -> list[Column]:
         count, length = digits.shape
@@ -62,7 +58,7 @@ class Summation(Numbers):
                 Part.COMPUTATION: self.beside(ids[:, this], "+", ids_before[:, this]),
                 Part.OUTPUT: totals[digits[:, i] + before[:, i]],
                 Part.VARIABLES: self.beside("sum:", ids_sum[:, this]),
-                Part.REMAINING: terms[:, 2 * i + 2 :],  # not said in the paper's text: with `+` between, no full stop
+                Part.REMAINING: terms[:, 2 * i + 2 :],  # our choice: with `+` between, without the full stop
             }
             steps.append(Step(parts))
         return [
