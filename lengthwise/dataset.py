@@ -16,6 +16,7 @@ from lengthwise.scratchpad import Scratchpad
 from lengthwise.splits import Split
 from lengthwise.tasks.task import Span, Task
 
+
 def write_dataset(
     task: Task, out: Path, seed: int, scratchpad: Scratchpad, counts: dict[Split, int] | None = None
 ) -> dict[str, int]:
@@ -26,7 +27,7 @@ def write_dataset(
     make_folder(out)
     spans = {Split.TRAIN: task.train_lengths, Split.VALIDATION: task.train_lengths, Split.TEST: task.test_lengths}
     files = {}
-    for split, count in (counts or {Split(name): n for name, n in task.published_counts.items()}).items():
+    for split, count in (counts or dict(zip(Split, task.published_counts, strict=True))).items():
         apart = split is not Split.TEST
         drawn = splits.draw(task, split, spans[split], count, seed, apart=apart, again=task.repeats)
         files[split.value] = _write(task, drawn, out / f"{split.value}.jsonl", scratchpad)
@@ -59,8 +60,8 @@ def write_all(task: Task, out: Path, scratchpad: Scratchpad) -> dict[str, int]:
 
 def import_pcfg(folder: Path, out: Path) -> dict[str, int]:
     """Checks every pair of original PCFG SET files against the interpreter and writes them as JSON lines."""
-    from lengthwise.tasks.pcfg import FUNCTIONS
     from lengthwise.tasks.pcfg_files import import_pairs
+    from lengthwise.tasks.pcfg_language import FUNCTIONS
 
     sources = sorted(folder.glob("*.src"))
     if not sources:

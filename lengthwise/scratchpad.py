@@ -97,7 +97,7 @@ def parse(text: str, scratchpad: Scratchpad, task_parts: Sequence[Part] = STEP_P
     expected = [part for part in scratchpad.steps if part in task_parts]
     if not scratchpad.steps:
         return Parsed((), text)
-    if not text.startswith(f"{OPENING} ") or text.count(CLOSING) != 1:
+    if not text.startswith(OPENING) or text.count(CLOSING) != 1:
         return None
     body, answer = text.removeprefix(OPENING).split(CLOSING)
     steps = []

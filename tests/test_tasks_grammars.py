@@ -14,18 +14,10 @@ from lengthwise.errors import UserError
 from lengthwise.examples import Examples, Part
 from lengthwise.seeding import stream
 from lengthwise.splits import Split, draw
-from lengthwise.tasks.pcfg import (
-    BINARY,
-    FUNCTIONS,
-    LONGEST_PROMPT,
-    LONGEST_RESULT,
-    PUBLISHED_TEST,
-    SYMBOLS,
-    Pcfg,
-    evaluate,
-    published,
-)
+from lengthwise.tasks.pcfg import PUBLISHED_TEST, Pcfg, evaluate, published
 from lengthwise.tasks.pcfg_files import import_pairs
+from lengthwise.tasks.pcfg_language import BINARY, FUNCTIONS, SYMBOLS
+from lengthwise.tasks.pcfg_sampling import LONGEST_PROMPT, LONGEST_RESULT
 from lengthwise.tasks.scan import Scan, language
 from lengthwise.tasks.task import Span, Task
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lengthwise.errors import UserError
-from lengthwise.tasks.pcfg import evaluate
+from lengthwise.tasks.pcfg_language import evaluate
 
 
 def import_pairs(source: Path, target: Path) -> list[tuple[str, str]]:

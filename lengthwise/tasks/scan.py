@@ -40,6 +40,8 @@ class Scan(Task):
     train_lengths = Span(1, 25)
     test_lengths = Span(26, 48)
     length_means = "number of actions"
+    published_counts = (15_997, 1_777, 3_136)
+    repeats = False
 
     def symbols(self) -> Iterable[str]:
         return [FIRST_WORD, SEPARATOR, *WORDS, *OUTPUTS]

@@ -45,7 +45,8 @@ class Task:
     train_lengths: ClassVar[Span]
     test_lengths: ClassVar[Span]
     length_means: ClassVar[str]
-    published_counts: ClassVar[dict[str, int]] = {"train": 100_000, "validation": 15_000, "test": 10_000}
+    published_counts: ClassVar[tuple[int, int, int]] = (100_000, 15_000, 10_000)
+    """Examples for training, validation and test."""
     repeats: ClassVar[bool] = True
     """Whether a finite set shows examples again where a length has too few of them (published parity does)."""
     step_parts: ClassVar[tuple[Part, ...]] = ()
