@@ -202,7 +202,8 @@ def bench_data_command(
     for row in bench_data(count):
         if not rows:
             for key in row:
-                table.add_column(key.replace("_", " "), justify="left" if key in ("task", "scratchpad") else "right")
+                justify = "left" if key in ("task", "scratchpad") else "right"
+                table.add_column(key.replace("_", " "), justify=justify, no_wrap=True)
         rows.append(row)
         table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
     console.print(table)

@@ -24,13 +24,14 @@ def write_dataset(
 
     `counts`: by default the published ones. Test examples have unseen lengths only, as published.
     """
-    make_folder(out)
     spans = {Split.TRAIN: task.train_lengths, Split.VALIDATION: task.train_lengths, Split.TEST: task.test_lengths}
-    files = {}
+    drawn = {}
     for split, count in (counts or dict(zip(Split, task.published_counts, strict=True))).items():
         apart = split is not Split.TEST
-        drawn = splits.draw(task, split, spans[split], count, seed, apart=apart, again=task.repeats)
-        files[split.value] = _write(task, drawn, out / f"{split.value}.jsonl", scratchpad)
+        examples = splits.draw(task, split, spans[split], count, seed, apart=apart, again=task.repeats)
+        drawn[split.value] = task.formatted(examples, scratchpad)
+    make_folder(out)
+    files = {name: _write(task, examples, out / f"{name}.jsonl") for name, examples in drawn.items()}
     shared = [task.length_of(b) for b in task.buckets(task.train_lengths) if splits.is_shared(task, b)]
     manifest = {
         "task": task.name,
@@ -52,8 +53,9 @@ def write_all(task: Task, out: Path, scratchpad: Scratchpad) -> dict[str, int]:
     found = [examples for examples in listed if examples is not None]
     if len(found) < len(listed):
         raise UserError(f"{task.name} has too many examples to list; leave out --all to draw some")
+    everything = task.formatted(concatenate(found), scratchpad)
     make_folder(out)
-    file = _write(task, concatenate(found), out / "all.jsonl", scratchpad)
+    file = _write(task, everything, out / "all.jsonl")
     write_json(out / "manifest.json", {"task": task.name, "settings": vars(task.config), "files": {"all": file}})
     return {"all": file["examples"]}
 
@@ -80,14 +82,13 @@ def import_pcfg(folder: Path, out: Path) -> dict[str, int]:
     return written
 
 
-def _write(task: Task, drawn: Examples, path: Path, scratchpad: Scratchpad) -> dict:
-    kept = task.formatted(drawn, scratchpad)
-    content = "".join(_lines(task, kept)).encode()
+def _write(task: Task, examples: Examples, path: Path) -> dict:
+    content = "".join(_lines(task, examples)).encode()
     replace(path, lambda partial: partial.write_bytes(content))
-    lengths = np.array([task.length_of(int(bucket)) for bucket in kept.buckets])
+    lengths = np.array([task.length_of(int(bucket)) for bucket in examples.buckets])
     values, counts = np.unique(lengths, return_counts=True)
     return {
-        "examples": len(kept),
+        "examples": len(examples),
         "by_length": {int(value): int(count) for value, count in zip(values, counts, strict=True)},
         "sha256": hashlib.sha256(content).hexdigest(),
     }

@@ -221,6 +221,31 @@ def test_sample_is_what_python_gives(lengthwise: Call) -> None:
     assert rows[0]["target"] in lengthwise("sample", "copy.words", "--length", "7", "--seed", "3")[1]
 
 
+def test_dataset_writes_what_it_says(lengthwise: Call) -> None:
+    code, out, _ = lengthwise("dataset", "scan", "--out", "data")
+    assert code == 0 and "test 3,136" in out
+    manifest = json.loads(Path("data/manifest.json").read_text())
+    assert manifest["files"]["test"]["examples"] == 3136
+    for words, message in [
+        (["dataset", "scan", "--import", ".", "--out", "x"], "--import reads the files of PCFG SET"),
+        (["dataset", "pcfg", "--import", ".", "--out", "x"], "has no .src files"),
+        (["dataset", "copy.words", "--all", "--out", "x"], "too many examples to list"),
+        (["dataset", "copy.words", "--scratchpad", "full", "--out", "x"], "has no steps"),
+        (["dataset", "absent.jsonl", "--out", "x"], "cannot read absent.jsonl"),
+    ]:
+        code, _, error = lengthwise(*words)
+        assert code == 2 and message in error, error
+        assert not Path("x").exists(), words
+
+
+def test_bench_data_prints_and_writes_a_table(lengthwise: Call) -> None:
+    code, out, _ = lengthwise("bench", "data", "--count", "300", "--out", "bench.json")
+    rows = json.loads(Path("bench.json").read_text())["rows"]
+    assert code == 0 and len(rows) == len(registry.tasks.names()) - 1 + 7
+    assert all(row["seconds"] > 0 and row["tokens"] > 300 for row in rows)
+    assert all(row["task"] in out for row in rows)
+
+
 def test_help_and_list_do_not_wait_for_torch() -> None:
     for words in (["--help"], ["list", "encodings"], ["list", "tasks"], ["sample", "copy.words"]):
         program = f"import sys; sys.argv = ['lengthwise', *{words!r}]\nfrom lengthwise.cli import main\n"
