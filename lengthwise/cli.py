@@ -96,8 +96,12 @@ def run(
     from lengthwise.executors.local import run_study
     from lengthwise.progress import watching
 
-    with watching(messages) as watch:
-        worked = run_study(chosen, folder, device, watch, save_every, workers)
+    try:
+        with watching(messages) as watch:
+            worked = run_study(chosen, folder, device, watch, save_every, workers)
+    except KeyboardInterrupt:
+        messages.print("Stopped. The same command goes on from the last saved state.")
+        raise typer.Exit(130) from None
     console.print(f"{'Finished' if worked else 'Nothing left to do'}: {folder}", highlight=False)
 
 
@@ -105,14 +109,14 @@ def run(
 def show(runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]) -> None:
     """Show ranking and accuracy by length in the terminal."""
     from lengthwise.records.rows import load_results
-    from lengthwise.report.terminal import length_tables, overall_table, ranking_table
+    from lengthwise.report.terminal import length_tables, overall_tables, ranking_table
 
     results = load_results(runs)
     for name in results.unfinished:
         messages.print(f"unfinished: {name}", style="yellow", markup=False)
     if not results.runs:
         raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
-    for table in (*length_tables(results), overall_table(results), ranking_table(results)):
+    for table in (*length_tables(results), *overall_tables(results), ranking_table(results)):
         console.print(table)
         console.print()
 
@@ -217,9 +221,6 @@ def main() -> None:
     except UserError as error:
         messages.print(f"[bold red]error:[/bold red] {_plain(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        messages.print("Stopped. The same command goes on from the last saved state.")
-        sys.exit(130)
 
 
 def _task_rows() -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Train, validation and test examples that never meet.
 
 Which split an example may be in is a function of its prompt, not of luck: three disjoint ranges of the prompt's
-fingerprint. So the splits stay disjoint across seeds, batch sizes and endless training.
+fingerprint or, where all examples can be listed, of its rank by fingerprint. So the splits stay disjoint across seeds,
+batch sizes and endless training.
 """
 
 from collections.abc import Sequence
@@ -21,11 +22,14 @@ class Split(StrEnum):
     TEST = "test"
 
 
-_RANGES = {Split.TRAIN: (0, 890), Split.VALIDATION: (890, 945), Split.TEST: (945, 1000)}
-"""Thousandths of all prompts: enough for the 100,000 of 115,000 published examples that are for training."""
+_RANGES = {Split.TRAIN: (0, 0.9), Split.VALIDATION: (0.9, 0.95), Split.TEST: (0.95, 1)}
+"""Shares of all prompts, as the published SCAN has them; enough for the 100,000 of 115,000 that are for training."""
 
-SMALLEST_SPACE = 500
-"""With fewer different examples than this in a bucket, the splits share them: some slice would be nearly empty."""
+_RANGES_OF_FEW = {Split.TRAIN: (0, 0.8), Split.VALIDATION: (0.8, 0.9), Split.TEST: (0.9, 1)}
+FEW = 1000
+"""With fewer prompts than this in a bucket, more of them are held out: else hardly any would be."""
+TOO_FEW = 20
+"""With fewer than this none can be held out: the splits share them, and results say so."""
 
 
 def draw(
@@ -66,16 +70,28 @@ def spread(count: int, shares: Sequence[float]) -> list[int]:
 
 
 def in_split(examples: Examples, split: Split | None) -> np.ndarray:
-    """Which examples may be in `split`; None for all."""
-    first, last = _RANGES[split] if split else (0, 1000)
-    thousandth = examples.fingerprints() % np.uint64(1000)
-    return (thousandth >= first) & (thousandth < last)
+    """Which examples, of more than can be listed, may be in `split`; None for all."""
+    first, last = _RANGES[split] if split else (0, 1)
+    place = (examples.fingerprints() >> np.uint64(11)) / 2**53
+    return (place >= first) & (place < last)
+
+
+def pool(task: Task, listed: Examples, split: Split | None) -> np.ndarray:
+    """The examples, of all in a bucket, that may be in `split`; None for all. Equal prompts are in the same split."""
+    _, rank = np.unique(listed.fingerprints(), return_inverse=True)
+    distinct = int(rank.max(initial=-1)) + 1
+    if split is None or task.shares_examples or distinct < TOO_FEW:
+        return np.arange(len(listed))
+    first, last = (round(edge * distinct) for edge in (_RANGES_OF_FEW if distinct < FEW else _RANGES)[split])
+    return np.flatnonzero((rank >= first) & (rank < last))
 
 
 def is_shared(task: Task, bucket: int) -> bool:
-    """Whether the space is too small to keep the splits apart in this bucket."""
+    """Whether training, validation and test share the examples of this bucket."""
     listed = task.all_examples(bucket)
-    return listed is not None and len(listed) < SMALLEST_SPACE
+    if listed is None:
+        return False
+    return task.shares_examples or len(np.unique(listed.fingerprints())) < TOO_FEW
 
 
 def _draw_bucket(
@@ -83,21 +99,27 @@ def _draw_bucket(
 ) -> Examples:
     listed = task.all_examples(bucket)
     if listed is not None:
-        pool = np.arange(len(listed)) if len(listed) < SMALLEST_SPACE else np.flatnonzero(in_split(listed, split))
-        rounds = -(-count // len(pool)) if again else 1  # each once; again only when all have been used
-        chosen = np.concatenate([generator.permutation(pool) for _ in range(rounds)])[:count]
+        candidates = pool(task, listed, split)
+        if not len(candidates):
+            raise _too_few(task, split, bucket)
+        rounds = -(-count // len(candidates)) if again else 1  # each once; again only when all have been used
+        chosen = np.concatenate([generator.permutation(candidates) for _ in range(rounds)])[:count]
         return listed.select(chosen)
-    first, last = _RANGES[split] if split else (0, 1000)
+    first, last = _RANGES[split] if split else (0, 1)
     kept: list[Examples] = []
     missing = count
     for _ in range(40):
-        drawn = task.examples(bucket, int(missing * 1000 / (last - first) * 1.05) + 16, generator)
+        drawn = task.examples(bucket, int(missing / (last - first) * 1.05) + 16, generator)
         suitable = np.flatnonzero(in_split(drawn, split))[:missing]
         kept.append(drawn.select(suitable))
         missing -= len(suitable)
         if missing == 0:
             return concatenate(kept)
-    raise UserError(
-        f"{task.name} has too few different examples of length {task.length_of(bucket)} to keep {split} examples "
+    raise _too_few(task, split, bucket)
+
+
+def _too_few(task: Task, split: Split | None, bucket: int) -> UserError:
+    return UserError(
+        f"{task.title} has too few different examples of length {task.length_of(bucket)} to keep {split} examples "
         "apart from others; begin with a greater length or use more symbols"
     )

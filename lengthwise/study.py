@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from lengthwise.tasks.task import Task
 
 SHIPPED = Path(__file__).parent / "studies"
 
-NUMERICS = 1
+NUMERICS = 2
 """Part of every fingerprint: raised when a change to this code changes the numbers of a run."""
 
 
@@ -51,7 +52,9 @@ class Run:
 
     @property
     def fingerprint(self) -> str:
-        text = json.dumps(self.table(), sort_keys=True)
+        table = self.table()
+        table["task"] = {key: value for key, value in table["task"].items() if key != "path"}  # its content counts
+        text = json.dumps(table, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -59,7 +62,7 @@ class Run:
         """For people: unique within a study."""
         return f"{self.title}/{self.encoding.label}/seed-{self.seed}"
 
-    @property
+    @cached_property
     def title(self) -> str:
         """What results call its task."""
         return self.make_task().title
@@ -125,12 +128,18 @@ class Study:
     def runs(self) -> list[Run]:
         """Every combination, with all settings resolved. Imports the encodings, and so torch."""
         tasks = [self.task_and_data(choice) for choice in self.tasks]
-        return [
+        runs = [
             Run(task_table(task), _resolve(read_encoding(encoding)), seed, self.model, data, self.training)
             for encoding in self.encodings
             for task, data in tasks
             for seed in self.seeds
         ]
+        named: dict[str, str] = {}
+        for run in runs:
+            if run.fingerprint in named:
+                raise UserError(f"{named[run.fingerprint]} and {run.name} have the same settings; leave one out")
+            named[run.fingerprint] = run.name
+        return runs
 
     def description(self) -> dict[str, Any]:
         """What a study's folder says of it: the settings, and the order in which tables show things."""
@@ -155,7 +164,18 @@ def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
     else:
         raise UserError(f"unknown study {name!r}; {nearest(name, shipped)} (a file must end in .toml)")
     table = {"name": path.stem, **configuration.load(path)}
+    if isinstance(table.get("tasks"), list):
+        table["tasks"] = [_beside(path, task) for task in table["tasks"]]
     return study_from(configuration.override(table, assignments))
+
+
+def _beside(study: Path, task: Any) -> Any:
+    """A task's file that is named without its folder is looked for beside the study."""
+    if isinstance(task, Mapping) and isinstance(task.get("name"), str):
+        return {**task, "name": _beside(study, task["name"])}
+    if isinstance(task, str) and task.endswith(".jsonl") and (study.parent / task).exists():
+        return str(study.parent / task)
+    return task
 
 
 def study_from(table: Mapping[str, Any]) -> Study:
@@ -168,9 +188,9 @@ def study_from(table: Mapping[str, Any]) -> Study:
 
 def make_task(choice: str | Mapping[str, Any]) -> Task:
     """A task from its name, from a table of a name and settings, or from a file of examples (`mine.jsonl`)."""
-    if isinstance(choice, str) and choice.endswith(".jsonl"):
-        choice = {"name": "file", "path": choice}
     settings = _named(choice, "task")
+    if settings["name"].endswith(".jsonl"):
+        settings = {**settings, "name": "file", "path": settings["name"]}
     cls = registry.tasks.get(settings.pop("name"))
     return cls(configuration.read(cls.Config, settings, f"task {cls.name}"))
 
@@ -189,6 +209,8 @@ def read_encoding(choice: str | Mapping[str, Any] | Sequence[Any]) -> EncodingCh
     if isinstance(choice, list | tuple):
         if not choice:
             raise UserError("an encoding schedule must name at least one encoding")
+        if any(isinstance(part, list | tuple) for part in choice):
+            raise UserError(f"an encoding schedule is a flat list of encodings, not {list(choice)}")
         parts = [read_encoding(part) for part in choice]
         return EncodingChoice(",".join(part.label for part in parts), tuple(part.layers[0] for part in parts))
     settings = _named(choice, "encoding")

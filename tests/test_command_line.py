@@ -142,6 +142,8 @@ def test_devices_that_are_not_there(lengthwise: Call, study: Path) -> None:
     if not torch.cuda.is_available():
         code, _, error = lengthwise("run", study, "--device", "cuda")
         assert code == 2 and "use --device cpu" in error
+    code, _, error = lengthwise("run", study, "--device", "cpu:abc")
+    assert code == 2 and "unknown device" in error
     assert not Path("runs").exists()
 
 

@@ -273,7 +273,7 @@ def row(text: str, name: str) -> list[str]:
 
 def test_terminal_tables(results: Results) -> None:
     assert row(printed(terminal.ranking_table(results)), "none")[0] == "0.92"
-    overall = printed(terminal.overall_table(results))
+    overall = printed(terminal.overall_tables(results)[0])
     assert row(overall, "a") == ["1.00→0.62", "1.00→0.10"]
     assert row(overall, "b") == ["1.00→1.00", "0.69*→0.50"]
     assert "did not learn" in overall

@@ -75,6 +75,8 @@ class Batch:
 
 def collate(examples: list[Sequences], pad: int, row_width: int | None = None) -> Batch:
     """One batch of examples per model: one example a row, or packed into rows of `row_width` tokens."""
+    if row_width is not None:  # a rare example may be longer than any that was measured
+        row_width = max(row_width, *(int(each.size.max(initial=0)) for each in examples))
     packed = row_width is not None
     places = [pack(each.size, row_width) if row_width is not None else unpacked(each.size) for each in examples]
     rows = max(int(place.row_E.max(initial=0)) for place in places) + 1

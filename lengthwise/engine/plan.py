@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-import numpy as np
 import torch
 
+from lengthwise.engine.batches import TrainingData
 from lengthwise.engine.recipe import DataConfig
 from lengthwise.errors import UserError
+from lengthwise.evaluation.generate import MARGIN
 from lengthwise.evaluation.test_set import test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory
 from lengthwise.records.files import read_json
+from lengthwise.scratchpad import Scratchpad
 from lengthwise.study import Run, make_task
 
 
@@ -49,16 +51,23 @@ class FleetPlan:
         return build(first.model, first.make_task().vocabulary.rows, first.encoding.layers, self.lengths)
 
 
+MEASURED = 4096
+"""Training examples whose sizes are measured."""
+
+
 def plan(runs: Sequence[Run], directory: StudyDirectory, largest: int) -> list[FleetPlan]:
     """Unfinished fleets as they were begun, then the runs that nobody has begun, at most `largest` together.
 
     A begun fleet keeps its members: the rounding of a model's numbers depends on how many are trained beside it.
     """
     by_fingerprint = {run.fingerprint: run for run in runs}
-    fleets, taken = [], set()
+    fleets: list[FleetPlan] = []
+    taken: set[str] = set()
     for file in sorted(directory.fleets.glob("*/fleet.json")):
         members = read_json(file)["runs"]
-        if all(fingerprint in by_fingerprint for fingerprint in members):
+        known = all(fingerprint in by_fingerprint for fingerprint in members)
+        done = known and all(run_directory(directory, by_fingerprint[f]).is_finished for f in members)
+        if known and not done and not taken.intersection(members):
             fleets.append(FleetPlan(tuple(by_fingerprint[fingerprint] for fingerprint in members)))
             taken.update(members)
     groups: dict[str, list[Run]] = {}
@@ -97,11 +106,17 @@ class _Sizes:
 
 @lru_cache(maxsize=256)
 def _sizes(task_table: str, data: DataConfig) -> _Sizes:
-    """Measured on the test set, which has every length; the same for all seeds and encodings."""
+    """Measured on the test set, which has every length, and on many training examples of another seed.
+
+    Where the length of an example does not settle its size (pcfg), a rare one may still be longer.
+    """
     task = make_task(json.loads(task_table))
-    sequences = test_set(task, data)
-    trained = sequences.size[np.isin(sequences.buckets, task.buckets(data.spans(task)[0]))]
-    return _Sizes(int(trained.min()), int(trained.max()), int(sequences.size.max()))
+    test = test_set(task, data)
+    trained = TrainingData(task, data, seed=0).slice(0, MEASURED).size
+    longest = max(int(test.size.max()), int(trained.max()))
+    # A model that writes for itself may go on a little longer than the gold text.
+    room = MARGIN if Scratchpad(data.scratchpad).steps else 0
+    return _Sizes(int(trained.min()), int(trained.max()), longest + room)
 
 
 def shape_key(run: Run) -> str:
@@ -120,4 +135,7 @@ def shape_key(run: Run) -> str:
     shapes = [(name, list(parameter.shape)) for name, parameter in model.named_parameters()]
     table = run.table()
     shared = {key: table[key] for key in ("encoding", "model", "training")}
-    return json.dumps([shapes, shared], sort_keys=True)
+    # Dropout depends on the place in a row, and a table of positions on the context: those must agree too.
+    width = row_width_of(run) if run.model.dropout else None
+    context = vars(sequence_lengths(run)) if model.last_position is not None else None
+    return json.dumps([shapes, shared, width, context], sort_keys=True)

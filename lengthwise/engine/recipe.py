@@ -19,6 +19,7 @@ class DataConfig:
     validation: int = 1000
     """In-distribution examples that choose the best checkpoint."""
     test_per_length: int = 500
+    """Mean over the lengths, where a task does not spread its examples equally."""
     scratchpad: str = "none"
     anchor: bool = True
     """Keep the constant first words of prompts; without them NoPE has nothing to count from."""
@@ -37,7 +38,7 @@ class DataConfig:
                 f"test_lengths must begin above the last of train_lengths ({self.train_lengths[1]}), "
                 f"not at {self.test_lengths[0]}: they are the unseen lengths"
             )
-        assert Scratchpad(self.scratchpad).parts
+        _ = Scratchpad(self.scratchpad).parts  # an unknown name is an error now, not after training
 
     def spans(self, task: Task) -> tuple[Span, Span]:
         """Train and test lengths for `task`."""
@@ -48,6 +49,9 @@ class DataConfig:
                 f"{task.name}: the unseen lengths {test} overlap the training lengths {train}; "
                 "set both data.train_lengths and data.test_lengths"
             )
+        for span in (train, test):
+            if not task.buckets(Span(span.last, span.last)):
+                raise ValueError(f"{task.title} has no examples of length {span.last} ({task.length_means})")
         return train, test
 
 

@@ -84,6 +84,9 @@ class Trainer:
         for run, directory in zip(self.runs, self.directories, strict=True):
             directory.begin(self._description(run))
         make_folder(self.folder)
+        for folder in (self.folder, *(directory.path for directory in self.directories)):
+            for partial in folder.glob(".*.partial"):  # left by a process that was killed while it wrote
+                partial.unlink()
         write_json(self.folder / "fleet.json", {"runs": [run.fingerprint for run in self.runs]})
         self.fleet.initialize([run.seed for run in self.runs])
         state = TrainingState.begin(self.fleet.matrix_NW)
@@ -138,8 +141,8 @@ class Trainer:
             norms_N = optimizer.update(fleet.matrix_NW, gradients_NW, rates_N, step)
             state.step = step + 1
             last = state.step == recipe.steps
+            self._watch(state, norms_N)
             if state.step % log_every == 0 or last:
-                self._watch(state, norms_N)
                 self._log(state.step, {"loss": losses_N.tolist(), "gradient_norm": norms_N.tolist()}, rate)
             if state.step % recipe.validate_every == 0 or last:
                 self._validate(state, validation)
@@ -155,13 +158,18 @@ class Trainer:
 
     def _watch(self, state: TrainingState, norms_N: Tensor) -> None:
         """A model that diverges is named, and keeps the weights it had; the others do not notice."""
-        for i in np.flatnonzero(~norms_N.isfinite().cpu().numpy()):
+        finite_N = norms_N.isfinite()
+        if bool(finite_N.all()):
+            return
+        for i in np.flatnonzero(~finite_N.cpu().numpy()):
             if state.diverged_N[i] < 0:
                 state.diverged_N[i] = state.step
                 self.progress.note(f"{self.runs[i].name} diverged at step {state.step}: its gradient is not finite")
 
     def _log(self, step: int, values: dict[str, list[float]], rate: float) -> None:
         for i, directory in enumerate(self.directories):
+            if directory.is_finished:
+                continue
             row = {"step": step, "learning_rate": rate, **{name: column[i] for name, column in values.items()}}
             append_rows(directory.training, [row])
 
@@ -171,7 +179,8 @@ class Trainer:
             score = float(outcome.correct_E.mean())
             tokens = float(outcome.right_tokens_E.sum() / outcome.tokens_E.sum())
             row = {"step": state.step, "validation_exact_match": score, "validation_token_accuracy": tokens}
-            append_rows(directory.training, [row])
+            if not directory.is_finished:
+                append_rows(directory.training, [row])
             if score > float(state.best_score_N[i]):
                 state.best_score_N[i], state.best_step_N[i] = score, state.step
                 state.best_NW[i] = self.fleet.matrix_NW[i]
@@ -268,8 +277,11 @@ def choose_device(name: str) -> torch.device:
     """`auto` takes a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.partition(":")[0] not in ("cpu", "cuda"):
+    kind, colon, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (colon and not number.isdecimal()) or (kind == "cpu" and colon):
         raise UserError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:1")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"device {name!r} is not available: this PyTorch sees no GPU; use --device cpu")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"device {name!r} is not there: PyTorch sees {torch.cuda.device_count()} GPUs; use --device cpu"
+        )
     return torch.device(name)

@@ -27,6 +27,8 @@ TOGETHER = 512
 def generate(model: Decoder, prompts: Sequence[np.ndarray], vocabulary: Vocabulary, budget: int) -> list[np.ndarray]:
     """What follows each prompt, up to and including the end, or `budget` tokens without one.
 
+    A model whose positions end ends there too, in the longest row.
+
     Prompts are padded on the left, so that all rows continue at the same place; padding is a segment of its own.
     """
     device = model.embedding.weight.device
@@ -36,6 +38,8 @@ def generate(model: Decoder, prompts: Sequence[np.ndarray], vocabulary: Vocabula
     for row, prompt in enumerate(prompts):
         tokens[row, width - len(prompt) :] = prompt
         segments[row, width - len(prompt) :] = 1
+    if model.last_position is not None:
+        budget = min(budget, model.last_position + 2 - width)  # the last token written needs no position
     cache = model.new_cache(len(prompts), width + budget)
     next_BT, segments_BT = torch.from_numpy(tokens).to(device), torch.from_numpy(segments).to(device)
     ended = torch.zeros(len(prompts), dtype=torch.bool, device=device)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import torch
 
-from lengthwise.engine.plan import FleetPlan, plan
+from lengthwise.engine.plan import FleetPlan, plan, run_directory
 from lengthwise.engine.training import Progress, Trainer, choose_device
 from lengthwise.executors.processes import Watch, run_in_workers
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.study import Study
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
+MOST_WEIGHTS = {"cpu": 200_000_000, "cuda": 1_500_000_000}
+"""Weights of all models of a fleet; training keeps about seven numbers for each."""
 
 
 WIDE = 256
@@ -35,11 +37,15 @@ def run_study(
     """
     chosen = choose_device(device)
     directory = StudyDirectory(out)
-    fleets = plan(study.runs(), directory, LARGEST_FLEET[chosen.type])
+    runs = study.runs()
+    one = 12 * study.model.layers * study.model.width**2  # weights of one model, nearly
+    largest = max(1, min(LARGEST_FLEET[chosen.type], MOST_WEIGHTS[chosen.type] // one))
+    plan(runs, directory, largest)
     with directory.lock():
         directory.agree(study.description())
-        # Again under the lock: another process may have finished some of them in the meantime.
-        fleets = plan(study.runs(), directory, LARGEST_FLEET[chosen.type])
+        directory.refuse_doubles({run.name: run_directory(directory, run) for run in runs})
+        # Under the lock: another process may have finished some of them in the meantime.
+        fleets = plan(runs, directory, largest)
         side_by_side = chosen.type == "cpu" and study.model.width < WIDE
         workers = min(len(fleets), workers or ((os.cpu_count() or 1) if side_by_side else 1))
         if workers > 1:

@@ -83,7 +83,9 @@ def _start() -> subprocess.Popen[str]:
     package = str(Path(__file__).parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     words = [sys.executable, "-m", "lengthwise.executors.worker"]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    # A session of its own: Ctrl-C is the parent's to handle.
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=environment, start_new_session=True)
 
 
 def _send(process: subprocess.Popen[str], message: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -24,7 +23,6 @@ SAY_EVERY = 0.2
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     say = _Speaker()
     requests = _requests()
     setting = requests.get()

@@ -61,6 +61,17 @@ class StudyDirectory:
     def runs(self) -> list[RunDirectory]:
         return [RunDirectory(file.parent) for file in sorted(self.path.glob("*/*/seed-*/run.json"))]
 
+    def refuse_doubles(self, wanted: Mapping[str, RunDirectory]) -> None:
+        """Refuses a run where the folder has one of the same name with other settings: no table could hold both."""
+        for name, directory in wanted.items():
+            seed = directory.path.name.rpartition("-")[0]
+            for other in directory.path.parent.glob(f"{seed}-*/run.json"):
+                if other.parent != directory.path:
+                    raise UserError(
+                        f"{self.path} already holds {name} with other settings ({other.parent.name}); "
+                        "choose another folder with --out, or delete that run"
+                    )
+
     def agree(self, shared: Mapping[str, Any]) -> None:
         """Refuses to mix runs of different settings in one folder: tables compare like with like."""
         make_folder(self.path)
@@ -79,7 +90,10 @@ class StudyDirectory:
                 f"{self.path} holds runs with other settings ({'; '.join(changes[:3])}); "
                 "choose another folder with --out, or delete this one"
             )
-        write_json(file, {**earlier, **shared})
+        for key in ("tasks", "encodings", "seeds", "task_order", "encoding_order"):
+            added = [item for item in shared.get(key, []) if item not in earlier.get(key, [])]
+            earlier[key] = [*earlier.get(key, []), *added]
+        write_json(file, {**shared, **earlier})
 
     @contextmanager
     def lock(self) -> Iterator[None]:

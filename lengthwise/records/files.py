@@ -18,9 +18,11 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
-    except Exception as error:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
-        raise storage_error(error, path) from error
+        if isinstance(error, Exception):
+            raise storage_error(error, path) from error
+        raise
 
 
 def write_text(path: Path, text: str) -> None:
@@ -47,9 +49,8 @@ def append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a file; a last line without its end is one that was being written, and is not read."""
     rows = []
-    for number, line in enumerate(path.read_text().splitlines(keepends=True), start=1):
-        if not line.endswith("\n"):
-            break
+    *whole, _cut_off = path.read_text().split("\n")
+    for number, line in enumerate(whole, start=1):
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,12 @@ from lengthwise.records.directory import RunDirectory, StudyDirectory, make_fold
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 
 Row = dict[str, Any]
+
+Measure = Literal["answer", "text"]
+"""What counts as right: the final answer, as published, or the whole text with its scratchpad (exact match).
+
+Without a scratchpad they are the same: answers are then judged by exact match, the end included.
+"""
 
 RUNS = "runs.jsonl"
 ROWS = "rows.jsonl"
@@ -27,18 +33,18 @@ class RunResult:
     finished: Row
     rows: list[Row]
 
-    def accuracy(self, checkpoint: str, seen: bool) -> float:
-        """Share of all its test examples, with seen or with unseen lengths, that match exactly."""
+    def accuracy(self, checkpoint: str, seen: bool, measure: Measure = "answer") -> float:
+        """Share of all its test examples, with seen or with unseen lengths, that are right."""
         chosen = [row for row in self.rows if row["checkpoint"] == checkpoint and row["seen"] == seen]
-        return sum(row["correct"] for row in chosen) / sum(row["n"] for row in chosen)
+        return sum(right(row, measure) for row in chosen) / sum(row["n"] for row in chosen)
 
-    def counts_by_length(self, checkpoint: str) -> dict[int, tuple[int, int]]:
-        """Length -> examples that match exactly, and all examples; several buckets may share a length."""
+    def counts_by_length(self, checkpoint: str, measure: Measure = "answer") -> dict[int, tuple[int, int]]:
+        """Length -> examples that are right, and all examples; several buckets may share a length."""
         found: dict[int, tuple[int, int]] = {}
         for row in self.rows:
             if row["checkpoint"] == checkpoint:
                 correct, n = found.get(row["length"], (0, 0))
-                found[row["length"]] = correct + row["correct"], n + row["n"]
+                found[row["length"]] = correct + right(row, measure), n + row["n"]
         return found
 
 
@@ -66,19 +72,27 @@ class Results:
         chosen = (r for r in self.runs if r.description["task"] == task and r.description["encoding"] == encoding)
         return sorted(chosen, key=lambda run: run.description["seed"])
 
-    def accuracies(self, checkpoint: str = "last", seen: bool = False) -> dict[tuple[str, str], dict[int, float]]:
+    @cached_property
+    def has_scratchpads(self) -> bool:
+        return any("answers" in row for row in self.rows)
+
+    def accuracies(
+        self, checkpoint: str = "last", seen: bool = False, measure: Measure = "answer"
+    ) -> dict[tuple[str, str], dict[int, float]]:
         """(task, encoding) -> seed -> overall accuracy on unseen (or seen) lengths."""
         found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         for run in self.runs:
             key = run.description["task"], run.description["encoding"]
-            found[key][run.description["seed"]] = run.accuracy(checkpoint, seen)
+            found[key][run.description["seed"]] = run.accuracy(checkpoint, seen, measure)
         return dict(found)
 
-    def by_length(self, task: str, encoding: str, checkpoint: str = "last") -> dict[int, list[float]]:
+    def by_length(
+        self, task: str, encoding: str, checkpoint: str = "last", measure: Measure = "answer"
+    ) -> dict[int, list[float]]:
         """Length -> accuracy of every seed."""
         found: dict[int, list[float]] = defaultdict(list)
         for run in self.of(task, encoding):
-            for length, (correct, n) in run.counts_by_length(checkpoint).items():
+            for length, (correct, n) in run.counts_by_length(checkpoint, measure).items():
                 found[length].append(correct / n)
         return dict(sorted(found.items()))
 
@@ -93,6 +107,11 @@ class Results:
         except ImportError:
             raise UserError("tables need Polars: pip install 'lengthwise[report]'") from None
         return polars.DataFrame(self.rows)
+
+
+def right(row: Row, measure: Measure) -> int:
+    """How many examples of a row are right."""
+    return row["answers"]["right"] if measure == "answer" and "answers" in row else row["correct"]
 
 
 def load_results(path: Path) -> Results:

@@ -54,6 +54,7 @@ def content(results: Results) -> dict[str, Any]:
         "looks": looks(results.encodings),
         "charts": charts,
         "places": [(place, _learned(results, place.encoding)) for place in places],
+        "has_scratchpads": results.has_scratchpads,
         "cells": {
             (task, encoding): _cells(results, task, encoding, has_best)
             for task in results.tasks
@@ -108,6 +109,7 @@ def _cells(results: Results, task: str, encoding: str, has_best: bool) -> dict[s
     cells = {
         "seen": summaries.cell(results, task, encoding, seen=True),
         "unseen": summaries.cell(results, task, encoding, seen=False),
+        "text": summaries.cell(results, task, encoding, seen=False, measure="text"),
     }
     if has_best:
         cells["best"] = summaries.cell(results, task, encoding, seen=False, checkpoint="best")

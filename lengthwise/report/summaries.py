@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lengthwise.errors import UserError
-from lengthwise.records.rows import Results, Row, RunResult, mean_interval
+from lengthwise.records.rows import Measure, Results, Row, RunResult, mean_interval
 
 LEARNED = 0.95
 """A run below this exact match on its training lengths did not learn the task; what it does beyond them says little."""
@@ -31,12 +31,14 @@ class Cell:
         )
 
 
-def cell(results: Results, task: str, encoding: str, seen: bool, checkpoint: str = "last") -> Cell | None:
+def cell(
+    results: Results, task: str, encoding: str, seen: bool, checkpoint: str = "last", measure: Measure = "answer"
+) -> Cell | None:
     """None where no run is finished."""
     runs = results.of(task, encoding)
     if not runs:
         return None
-    by_seed = {run.description["seed"]: run.accuracy(checkpoint, seen) for run in runs}
+    by_seed = {run.description["seed"]: run.accuracy(checkpoint, seen, measure) for run in runs}
     unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
     return Cell(*mean_interval(list(by_seed.values())), by_seed, unlearned)
 

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lengthwise.records.ranking import ranking
-from lengthwise.records.rows import Results
+from lengthwise.records.rows import Measure, Results
 from lengthwise.report.summaries import LEARNED, Cell, cell, lengths, thinned
 
 WIDTH = 100
@@ -71,9 +71,19 @@ def _length_table(results: Results, task: str) -> Table:
     return table
 
 
-def overall_table(results: Results) -> Table:
-    """Tasks by encodings, exact match on training lengths -> on unseen lengths."""
-    table = _table("Exact match, training lengths → unseen lengths")
+def overall_tables(results: Results) -> list[Table]:
+    """Accuracy overall; with scratchpads the final answers and the whole texts apart."""
+    if not results.has_scratchpads:
+        return [overall_table(results, "Exact match")]
+    return [
+        overall_table(results, "Final answers"),
+        overall_table(results, "Whole texts with their scratchpads, exact match", "text"),
+    ]
+
+
+def overall_table(results: Results, title: str, measure: Measure = "answer") -> Table:
+    """Tasks by encodings, accuracy on training lengths -> on unseen lengths."""
+    table = _table(f"{title}, training lengths → unseen lengths")
     table.padding = (0, 0)
     table.add_column("task", overflow="fold")
     for encoding in results.encodings:
@@ -82,7 +92,7 @@ def overall_table(results: Results) -> Table:
     for task in results.tasks:
         texts = []
         for encoding in results.encodings:
-            seen, unseen = (cell(results, task, encoding, seen=kind) for kind in (True, False))
+            seen, unseen = (cell(results, task, encoding, seen=kind, measure=measure) for kind in (True, False))
             texts.append(_pair(seen, unseen) if seen and unseen else Text("–", style="dim"))
             unlearned = unlearned or bool(seen and seen.unlearned)
         table.add_row(Text(task), *texts)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -82,8 +83,8 @@ class File(Task):
 
     def chance(self, bucket: int) -> float:
         """Of a guesser who names the most frequent target of that length."""
-        targets = [line.target for line in self.of_length[bucket]]
-        return max(targets.count(target) for target in set(targets)) / len(targets)
+        targets = Counter(line.target for line in self.of_length[bucket])
+        return max(targets.values()) / targets.total()
 
     def _columns(self, lines: list[Line]) -> list[Column]:
         anchor = self._anchor()
@@ -124,14 +125,14 @@ def read_lines(path: str, sha256: str) -> tuple[Line, ...]:
         content = Path(path).read_text()
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text file") from None
-    for number, text in enumerate(content.splitlines(), start=1):
+    if not content:
+        raise UserError(f"{path} is empty; it needs a line of JSON for each example")
+    for number, text in enumerate(content.removesuffix("\n").split("\n"), start=1):
         try:
             row = json.loads(text)
         except json.JSONDecodeError as error:
             raise UserError(f"{path}:{number}: not a line of JSON ({error.msg})") from None
         lines.append(_line(row, f"{path}:{number}"))
-    if not lines:
-        raise UserError(f"{path} is empty; it needs a line of JSON for each example")
     return tuple(lines)
 
 

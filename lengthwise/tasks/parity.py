@@ -36,6 +36,7 @@ class Parity(Numbers):
     train_lengths = Span(4, 8)
     test_lengths = Span(9, 16)
     length_means = "number of bits"
+    shares_examples = True
     step_parts = STEP_PARTS
 
     def symbols(self) -> Iterable[str]:

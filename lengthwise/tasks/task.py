@@ -47,6 +47,8 @@ class Task:
     length_means: ClassVar[str]
     published_counts: ClassVar[tuple[int, int, int]] = (100_000, 15_000, 10_000)
     """Examples for training, validation and test."""
+    shares_examples: ClassVar[bool] = False
+    """Whether training, validation and test share examples where they can be listed, as published for parity."""
     repeats: ClassVar[bool] = True
     """Whether a finite set shows examples again where a length has too few of them (published parity does)."""
     step_parts: ClassVar[tuple[Part, ...]] = ()
