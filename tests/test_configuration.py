@@ -123,3 +123,44 @@ def test_a_schedule_trains(tmp_path: Path) -> None:
     assert results.encodings == ["none,alibi", "t5 twice"]
     described = json.loads(next((tmp_path / "s").glob("*/none,alibi/*/run.json")).read_text())
     assert described["encoding_of_each_layer"] == ["none", "alibi", "none"]
+
+
+def test_equal_settings_under_two_labels_are_refused() -> None:
+    study = small_study(encodings=["rotary", {"name": "rotary", "fraction": 0.25}], model__width=32)
+    with pytest.raises(UserError, match="have the same settings"):
+        study.runs()
+
+
+def test_a_schedule_is_flat() -> None:
+    with pytest.raises(UserError, match="flat list"):
+        read_encoding(["none", ["rotary", "t5"]])
+
+
+def test_lengths_that_a_task_does_not_have_are_refused() -> None:
+    with pytest.raises(UserError, match="lego has no examples of length 40"):
+        small_study(tasks=[{"name": "lego", "train_lengths": [2, 4], "test_lengths": [9, 40]}])
+
+
+def test_a_task_may_have_lengths_of_its_own() -> None:
+    study = small_study(tasks=["copy.words", {"name": "addition", "train_lengths": [1, 2], "test_lengths": [3, 3]}])
+    spans = {run.title: run.data.train_lengths for run in study.runs()}
+    assert spans == {"copy.words": (2, 4), "addition": (1, 2)}
+
+
+def test_a_file_of_examples_is_found_beside_its_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "sub"
+    folder.mkdir()
+    lines = [
+        f'{{"prompt": "P: {a} {b}", "target": "{b}", "length": {n}}}\n'
+        for n in (1, 2)
+        for a in "abcde"
+        for b in "abcde"
+    ]
+    (folder / "mine.jsonl").write_text("".join(lines))
+    (folder / "s.toml").write_text('summary = "x"\ntasks = ["mine.jsonl"]\nencodings = ["none"]\nseeds = [1]\n')
+    monkeypatch.chdir(tmp_path)
+    (run,) = load_study("sub/s.toml").runs()
+    assert run.title == "mine"
+    monkeypatch.chdir(folder)
+    (same,) = load_study("s.toml").runs()
+    assert same.fingerprint == run.fingerprint

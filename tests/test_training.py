@@ -384,3 +384,57 @@ def is_zombie(process: str) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def test_examples_longer_than_any_that_was_measured_still_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In PCFG the number of functions does not settle the number of tokens: a rare example is longer than its rows."""
+    import lengthwise.engine.training as training
+
+    monkeypatch.setattr(training, "row_width_of", lambda run: 12)
+    study = small_study(
+        tasks=[{"name": "pcfg", "test_set": "sampled", "train_lengths": [1, 3], "test_lengths": [4, 4]}]
+    )
+    run_study(study, tmp_path / "s", "cpu")
+    assert load_results(tmp_path / "s").unfinished == []
+
+
+def test_a_table_of_positions_is_long_enough_for_what_a_model_writes(tmp_path: Path) -> None:
+    study = small_study(
+        tasks=[{"name": "summation", "train_lengths": [2, 3], "test_lengths": [4, 5]}],
+        encodings=["learned"],
+        data__scratchpad="full",
+    )
+    run_study(study, tmp_path / "s", "cpu")
+    assert all(sum(row["answers"].values()) == row["n"] for row in load_results(tmp_path / "s").rows)
+
+
+def test_a_run_is_never_in_two_fleets(tmp_path: Path) -> None:
+    both, one = small_study(encodings=["none"]), small_study(encodings=["none"], seeds=[1])
+    interrupt_at(both, tmp_path / "s", 15)
+    interrupt_at(one, tmp_path / "s", 10)  # seed 1 is in a begun fleet of two, which this study cannot go on with
+    fleets = plan(both.runs(), StudyDirectory(tmp_path / "s"), 10)
+    members = [run.fingerprint for fleet in fleets for run in fleet.runs]
+    assert len(members) == len(set(members))
+    run_study(both, tmp_path / "s", "cpu")
+    for directory in StudyDirectory(tmp_path / "s").runs():
+        steps = [json.loads(line)["step"] for line in directory.training.read_text().splitlines()]
+        assert steps == sorted(steps) and steps[-1] == 30
+
+
+def test_a_finished_run_is_left_alone_by_a_fleet_it_was_in(tmp_path: Path) -> None:
+    both, one = small_study(encodings=["none"]), small_study(encodings=["none"], seeds=[1])
+    interrupt_at(both, tmp_path / "s", 15)
+    run_study(one, tmp_path / "s", "cpu")
+    before = contents(tmp_path / "s" / "copy.repeat" / "none")
+    run_study(both, tmp_path / "s", "cpu")
+    after = contents(tmp_path / "s" / "copy.repeat" / "none")
+    assert {n: c for n, c in after.items() if n.startswith("seed-1")} == {
+        n: c for n, c in before.items() if n.startswith("seed-1")
+    }
+    assert load_results(tmp_path / "s").unfinished == []
+
+
+def test_the_same_run_with_other_task_settings_is_refused_before_training(finished: tuple[Path, Results]) -> None:
+    folder, _ = finished
+    with pytest.raises(UserError, match="with other settings"):
+        run_study(small_study(tasks=[{"name": "copy.repeat", "symbols": 21}]), folder, "cpu")
