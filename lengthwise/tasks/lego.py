@@ -31,7 +31,8 @@ class Lego(Task):
     Length: number of variables in the chain, those behind the one asked for included.
 
     Values are drawn independently, names are different letters. Only variables in the second half of the chain are
-    asked for, and of every chain all of these, so examples that are drawn next to each other share their chain.
+    asked for, and of every chain all of these, so examples that are drawn next to each other share their chain. The
+    questions about one chain are different prompts, and may be in different splits.
     """
 
     name = "lego"
