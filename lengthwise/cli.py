@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lengthwise import registry
+from lengthwise.bench.command_line import bench_app
 from lengthwise.errors import UserError
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 console = Console()
 messages = Console(stderr=True)
+app.add_typer(bench_app, name="bench")
 
 
 class Listed(StrEnum):
@@ -87,6 +89,7 @@ def run(
     settings: Settings = [],  # noqa: B006
     workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: one per core on a CPU.")] = 0,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 30.0,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits every time on a GPU.")] = False,
 ) -> None:
     """Train and evaluate a study; goes on by itself where an earlier call was stopped."""
     from lengthwise.study import load_study
@@ -98,7 +101,7 @@ def run(
 
     try:
         with watching(messages) as watch:
-            worked = run_study(chosen, folder, device, watch, save_every, workers)
+            worked = run_study(chosen, folder, device, watch, save_every, workers, deterministic)
     except KeyboardInterrupt:
         messages.print("Stopped. The same command goes on from the last saved state.")
         raise typer.Exit(130) from None
@@ -185,34 +188,6 @@ def dataset(
         )
     counts = ", ".join(f"{name} {count:,}" for name, count in written.items())
     console.print(f"Wrote {out}: {counts}", highlight=False)
-
-
-bench_app = typer.Typer(help="Measure how fast things are.", no_args_is_help=True)
-app.add_typer(bench_app, name="bench")
-
-
-@bench_app.command("data")
-def bench_data_command(
-    count: Annotated[int, typer.Option(min=1, help="Training examples of each task.")] = 100_000,
-    out: Annotated[Path | None, typer.Option(help="A .json file for the numbers.")] = None,
-) -> None:
-    """Time how long training examples take, tokenised and ready to train."""
-    from lengthwise.bench import bench_data
-    from lengthwise.records.files import write_json
-    from lengthwise.records.provenance import provenance
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    rows = []
-    for row in bench_data(count):
-        if not rows:
-            for key in row:
-                justify = "left" if key in ("task", "scratchpad") else "right"
-                table.add_column(key.replace("_", " "), justify=justify, no_wrap=True)
-        rows.append(row)
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
-    console.print(table)
-    if out is not None:
-        write_json(out, {**provenance("CPU"), "rows": rows})
 
 
 def main() -> None:

@@ -1,12 +1,16 @@
 """Splits that never meet, sequences, packing, and batches that are a function of the step alone."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengthwise import registry, splits
-from lengthwise.engine.batches import CHUNK, TrainingData, collate
+from lengthwise.engine.batches import CHUNK, NO_TARGET, ROW_UNIT, TrainingData, best_row_width, collate
+from lengthwise.engine.fleet import Batch
 from lengthwise.engine.packing import pack
 from lengthwise.engine.recipe import DataConfig
 from lengthwise.errors import UserError
@@ -15,7 +19,7 @@ from lengthwise.evaluation.test_set import validation_set
 from lengthwise.examples import Examples, Part
 from lengthwise.scratchpad import PUBLISHED, Scratchpad
 from lengthwise.seeding import derive, stream
-from lengthwise.sequences import render
+from lengthwise.sequences import Sequences, render
 from lengthwise.splits import Split
 from lengthwise.study import make_task
 from lengthwise.tasks.task import Span
@@ -126,58 +130,157 @@ def test_without_anchor_the_first_words_are_gone() -> None:
     assert (without.prompt == with_anchor.prompt - 1).all()
 
 
-@given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=80), room=st.integers(0, 40))
-def test_packing_places_everything_once_without_overlap(sizes: list[int], room: int) -> None:
-    width = max(sizes) + room
+batches_of_sizes = st.integers(1, 60).flatmap(
+    lambda count: st.lists(st.lists(st.integers(0, 30), min_size=count, max_size=count), min_size=1, max_size=3)
+)
+
+
+@given(sizes=batches_of_sizes, room=st.integers(0, 40))
+def test_packing_places_everything_once_without_overlap(sizes: list[list[int]], room: int) -> None:
+    width = max(1, *(max(each) for each in sizes)) + room
     placed = pack(np.array(sizes), width)
-    used: dict[tuple[int, int], int] = {}
-    for example, size in enumerate(sizes):
-        for place in range(placed.offset_E[example], placed.offset_E[example] + size):
-            assert place < width
-            cell = (int(placed.row_E[example]), place)
-            assert cell not in used
-            used[cell] = example
-    segments = {(int(r), int(s)) for r, s in zip(placed.row_E, placed.segment_E, strict=True)}
-    assert len(segments) == len(sizes) and min(placed.segment_E) == 1
+    for batch, each in enumerate(sizes):
+        row_E, offset_E, segment_E = (
+            part[batch].tolist() for part in (placed.row_ME, placed.offset_ME, placed.segment_ME)
+        )
+        used: set[tuple[int, int]] = set()
+        for example, size in enumerate(each):
+            for place in range(offset_E[example], offset_E[example] + size):
+                assert 0 <= place < width
+                assert (row_E[example], place) not in used
+                used.add((row_E[example], place))
+        segments = set(zip(row_E, segment_E, strict=True))
+        assert len(segments) == len(each) and min(segment_E) == 1
+        assert set(row_E) == set(range(placed.rows_M[batch])), "no row is left empty"
+        for row in set(row_E):
+            members = [segment for r, segment in segments if r == row]
+            assert sorted(members) == list(range(1, len(members) + 1))
+
+
+@given(sizes=batches_of_sizes, room=st.integers(0, 40))
+def test_packing_is_best_fit_with_the_largest_first(sizes: list[list[int]], room: int) -> None:
+    """One batch at a time and one row at a time, as one would do it by hand."""
+    width = max(1, *(max(each) for each in sizes)) + room
+    placed = pack(np.array(sizes), width)
+    for batch, each in enumerate(sizes):
+        rooms: list[int] = []
+        for example in sorted(range(len(each)), key=lambda example: -each[example]):
+            fitting = [row for row, left in enumerate(rooms) if left >= each[example]]
+            if fitting:
+                row = min(fitting, key=lambda row: (rooms[row], row))
+            else:
+                row = len(rooms)
+                rooms.append(width)
+            assert placed.row_ME[batch, example] == row
+            assert placed.offset_ME[batch, example] == width - rooms[row]
+            rooms[row] -= each[example]
+        assert placed.rows_M[batch] == len(rooms)
 
 
 def test_packing_leaves_little_padding() -> None:
-    sizes = stream(0).integers(7, 44, size=64)
-    rows = pack(sizes, 50).row_E.max() + 1
-    assert sizes.sum() / (rows * 50) > 0.9
+    sizes = stream(0).integers(7, 44, size=(3, 64))
+    rows_M = pack(sizes, 50).rows_M
+    assert (sizes.sum(axis=1) / (rows_M * 50) > 0.9).all()
 
 
 def test_packing_refuses_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="does not fit"):
-        pack(np.array([5, 9]), 8)
+        pack(np.array([[5, 7], [5, 9]]), 8)
 
 
-@pytest.mark.parametrize("row_width", [None, 40])
-def test_collated_batch_holds_every_target_and_nothing_else(row_width: int | None) -> None:
+@pytest.mark.parametrize("name", ["copy.repeat", "addition", "scan", "summation", "sort.symbols"])
+def test_rows_of_the_best_width_are_full(name: str) -> None:
+    """At the published lengths and batch size; fill of the batches as they are collated."""
+    batch, steps = 64, 50
+    data = TrainingData(make_task(name), DataConfig(examples=0), 1)
+    sequences = data.slice(0, batch * steps)
+    width = best_row_width(sequences.size, batch)
+    assert width in (16, 32) or width % ROW_UNIT == 0
+    assert width >= sequences.size.max()
+    batches = collate([sequences], data.task.vocabulary.pad, width, batch)
+    assert batches.tokens == sequences.size.sum() == (batches.segments_KNRT > 0).sum()
+    assert batches.tokens / (batches.rows_K.sum() * width) >= 0.9
+
+
+def test_the_best_width_is_the_shortest_full_one_else_the_fullest() -> None:
+    widths = {
+        (16, 16): 16,  # full at once
+        (9, 9): 64,  # 9 of 16, 27 of 32, 63 of 64 tokens
+        (33, 33): 256,  # 33 of 64, 99 of 128, 165 of 192, 231 of 256
+        (40, 40): 128,  # 40 of 64, 120 of 128
+        (100, 28): 128,  # one of each in a row
+        (65, 65): 384,  # never nine tenths: 65 of 128, 130 of 192, 195 of 256, 260 of 320, 325 of 384
+    }
+    for sizes, width in widths.items():
+        assert best_row_width(np.array(sizes * 2048), 2048) == width, sizes
+    assert best_row_width(np.full(4096, 65), 1) == 128  # a lone example has a row of its own, whatever the width
+
+
+def drawn(count: int) -> list[Sequences]:
+    """Examples of two tasks."""
     tasks = [make_task("copy.words"), make_task("copy.words_twice")]
-    rows = [
-        render(task, splits.draw(task, Split.TRAIN, Span(2, 7), 12, seed), Scratchpad())
+    return [
+        render(task, splits.draw(task, Split.TRAIN, Span(2, 7), count, seed), Scratchpad())
         for seed, task in enumerate(tasks)
     ]
-    batch = collate(rows, pad=0, row_width=row_width)
+
+
+@pytest.mark.parametrize(("row_width", "width"), [(26, 26), (40, 40), (8, ROW_UNIT)])
+def test_collated_batch_holds_every_target_and_nothing_else(row_width: int, width: int) -> None:
+    """Rows that are too short for an example are made longer."""
+    rows = drawn(12)
+    batches = collate(rows, pad=0, row_width=row_width)
+    assert batches.tokens == sum(int(row.size.sum()) for row in rows)
+    batch = Batch.of(batches, 0, torch.device("cpu"))
+    assert all(getattr(batch, field.name).dtype == torch.int32 for field in fields(batch))
+    tokens_NRT, segments_NRT, positions_NRT, predicting_NP, targets_NP = (
+        getattr(batch, field.name).numpy() for field in fields(batch)
+    )
+    assert tokens_NRT.shape[2] == width
     for i, row in enumerate(rows):
-        real = batch.weights_NP[i] > 0
-        flat = batch.tokens_NRT[i].ravel()
+        real = targets_NP[i] != NO_TARGET
+        flat = tokens_NRT[i].ravel()
         targets = np.concatenate([r[p:s] for r, p, s in zip(row.tokens, row.prompt, row.size, strict=True)])
-        np.testing.assert_array_equal(batch.targets_NP[i][real], targets)
-        np.testing.assert_array_equal(flat[batch.predicting_NP[i][real] + 1], targets)
-        assert not batch.weights_NP[i][len(targets) :].any()
-        if row_width is None:
-            assert batch.segments_NRT is None
-            continue
-        assert batch.segments_NRT is not None and batch.positions_NRT is not None
+        np.testing.assert_array_equal(targets_NP[i][real], targets)
+        np.testing.assert_array_equal(flat[predicting_NP[i][real] + 1], targets)
+        assert real[: len(targets)].all() and not real[len(targets) :].any()
+        assert (tokens_NRT[i][segments_NRT[i] == 0] == 0).all()
         documents = []
-        for r in range(batch.tokens_NRT.shape[1]):
-            for segment in range(1, batch.segments_NRT[i, r].max() + 1):
-                here = batch.segments_NRT[i, r] == segment
-                documents.append(tuple(batch.tokens_NRT[i, r][here]))
-                np.testing.assert_array_equal(batch.positions_NRT[i, r][here], np.arange(here.sum()))
+        for r in range(tokens_NRT.shape[1]):
+            for segment in range(1, segments_NRT[i, r].max() + 1):
+                here = segments_NRT[i, r] == segment
+                documents.append(tuple(tokens_NRT[i, r][here]))
+                assert (np.diff(np.flatnonzero(here)) == 1).all()
+                np.testing.assert_array_equal(positions_NRT[i, r][here], np.arange(here.sum()))
         assert sorted(documents) == sorted(tuple(t[:s]) for t, s in zip(row.tokens, row.size, strict=True))
+
+
+@pytest.mark.parametrize("room", [(0, 0), (9, 400)])
+@pytest.mark.parametrize("fewer", [0, 2, 9])
+def test_steps_collated_together_equal_each_alone(room: tuple[int, int], fewer: int) -> None:
+    """Also where the last step has fewer examples, of one model more of them missing than of the other."""
+    batch, steps, pad = 5, 4, 0
+    first, second = drawn(batch * steps - 1)
+    examples = [first, second.select(slice(0, len(second) - fewer))]
+    together = collate(examples, pad, 40, batch, room)
+    assert len(together.rows_K) == len(together.predictions_K) == len(together.tokens_KNRT) == steps
+    assert together.tokens_KNRT.shape[2] == max(room[0], together.rows_K.max())
+    assert together.targets_KNP.shape[2] == max(room[1], together.predictions_K.max())
+    assert together.tokens == sum(int(each.size.sum()) for each in examples)
+    for step in range(steps):
+        alone = collate([each.select(slice(step * batch, (step + 1) * batch)) for each in examples], pad, 40)
+        rows, predictions = int(together.rows_K[step]), int(together.predictions_K[step])
+        assert [rows] == alone.rows_K.tolist() and [predictions] == alone.predictions_K.tolist()
+        for name in Batch.ARRAYS:
+            both, one = getattr(together, name), getattr(alone, name)
+            size = rows if name.endswith("NRT") else predictions
+            assert both.dtype == one.dtype == np.int32
+            np.testing.assert_array_equal(both[step, :, :size], one[0], err_msg=f"{name} of step {step}")
+            fill = {"tokens_KNRT": pad, "targets_KNP": NO_TARGET}.get(name, 0)
+            assert (both[step, :, size:] == fill).all(), f"{name} of step {step} beyond its size"
+        device = torch.device("cpu")
+        ours, theirs = vars(Batch.of(together, step, device)), vars(Batch.of(alone, 0, device))
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 @settings(max_examples=20, deadline=None)

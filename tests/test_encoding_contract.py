@@ -25,12 +25,15 @@ from torch import Tensor
 
 from lengthwise import registry
 from lengthwise.encodings.encoding import Encoding
-from lengthwise.engine.fleet import Fleet
+from lengthwise.engine.batches import NO_TARGET, collate
+from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.errors import UserError
+from lengthwise.model.attention import Backend
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.trace import Trace
+from lengthwise.sequences import Sequences
 
 VOCABULARY_ROWS = 24
 CONTEXT = 96
@@ -201,6 +204,7 @@ def packed_rows() -> tuple[list[Tensor], Tensor, Tensor, Tensor]:
             tokens[row, place], segments[row, place] = documents[number], number + 1
             positions[row, place] = torch.arange(DOCUMENT_SIZES[number])
             start = place.stop
+        positions[row, start:] = torch.arange(tokens.shape[1] - start)  # padding is a segment like any other
     return documents, tokens, segments, positions
 
 
@@ -258,31 +262,34 @@ def test_logits_do_not_depend_on_the_length_of_the_sequence(model: Decoder) -> N
 # 6. Backends
 
 
-def one_batch(layout: str, seed: int) -> dict[str, Tensor | None]:
-    """Tokens of one model, what they are to predict and where; by name as in Batch."""
+def one_batch(layout: str, seed: int) -> Batch:
+    """Of one model: tokens, what they are to predict and where."""
     generator = torch.Generator().manual_seed(seed)
     _, packed, segments, positions = packed_rows()
     tokens = draw_tokens(*packed.shape, seed=seed)
+    if layout == "plain":
+        segments, positions = torch.ones_like(tokens), torch.arange(tokens.shape[1]).expand(2, -1)
     predicting = torch.randperm(tokens.numel(), generator=generator)[:9]
-    return {
-        "tokens_NRT": tokens,
-        "segments_NRT": segments if layout == "packed" else None,
-        "positions_NRT": positions if layout == "packed" else None,
-        "predicting_NP": predicting,
-        "targets_NP": torch.randint(1, VOCABULARY_ROWS, predicting.shape, generator=generator),
-        "weights_NP": torch.ones(len(predicting)),
-    }
+    targets = torch.randint(1, VOCABULARY_ROWS, predicting.shape, generator=generator)
+    return Batch(*(array[None] for array in (tokens, segments, positions, predicting, targets)))
 
 
-def loss_and_gradients(model: Decoder, batch: Mapping[str, Tensor | None]) -> tuple[Tensor, dict[str, Tensor]]:
-    """By plain autograd, of the real entries only."""
-    tokens, predicting, targets, weights = (
-        batch[name] for name in ("tokens_NRT", "predicting_NP", "targets_NP", "weights_NP")
+def logits_of(model: Decoder, batch: Batch, layout: str) -> Tensor:
+    """Of every token of a batch of one model, by a plain call: (R * T, V)."""
+    packed = layout == "packed"
+    logits = model(
+        batch.tokens_NRT[0],
+        positions_BT=batch.positions_NRT[0] if packed else None,
+        segments_BT=batch.segments_NRT[0] if packed else None,
     )
-    assert tokens is not None and predicting is not None and targets is not None and weights is not None
-    logits = model(tokens, positions_BT=batch["positions_NRT"], segments_BT=batch["segments_NRT"])
-    real = weights > 0
-    loss = F.cross_entropy(logits.flatten(0, 1)[predicting[real]], targets[real])
+    return logits.flatten(0, 1)
+
+
+def loss_and_gradients(model: Decoder, batch: Batch, layout: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """By plain autograd, of the real entries only."""
+    predicting, targets = batch.predicting_NP[0], batch.targets_NP[0]
+    real = targets != NO_TARGET
+    loss = F.cross_entropy(logits_of(model, batch, layout)[predicting[real]], targets[real])
     parameters = dict(model.named_parameters())
     gradients = torch.autograd.grad(loss, list(parameters.values()))
     return loss.detach(), dict(zip(parameters, gradients, strict=True))
@@ -306,13 +313,13 @@ def test_fused_and_written_out_attention_agree(model: Decoder, layout: str, monk
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
     batch = one_batch(layout, seed=1)
-    model.fused = True
-    fused_loss, fused = loss_and_gradients(model, batch)
+    model.backend = "fused"
+    fused_loss, fused = loss_and_gradients(model, batch, layout)
     usual = type(first_encoding(model)).normalize is Encoding.normalize
     assert len(calls) == (model.config.layers if usual else 0)
     calls.clear()
-    model.fused = False
-    written_loss, written = loss_and_gradients(model, batch)
+    model.backend = "written"
+    written_loss, written = loss_and_gradients(model, batch, layout)
     assert not calls
     assert_same(fused_loss, written_loss, "loss")
     assert_same_gradients(fused, written)
@@ -325,28 +332,84 @@ def test_a_fleet_equals_its_models_alone(table: dict[str, Any], style: str, layo
     batches = [one_batch(layout, seed) for seed in range(count)]
     if count > 1:
         # A model with fewer targets than the others: the rest of its row is filled up and must not count.
-        weights = batches[1]["weights_NP"]
-        assert weights is not None
-        weights[4:] = 0
+        batches[1].targets_NP[0, 4:] = NO_TARGET
     fleet = Fleet(make_model(style, table), count, torch.device("cpu"))
     for row, model in enumerate(models):
-        fleet.matrix_NW[row] = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    stacked: dict[str, Any] = {
-        name: None if value is None else torch.stack([typing.cast(Tensor, batch[name]) for batch in batches])
-        for name, value in batches[0].items()
-    }
-    losses, gradients = fleet.gradients(stacked, None)
+        fleet.put(row, dict(model.named_parameters()))
+    names = [field.name for field in fields(Batch)]
+    stacked = Batch(*(torch.cat([getattr(batch, name) for batch in batches]) for name in names))
+    losses, gradients = fleet.gradients(stacked)
     predicted = fleet.predictions(fleet.matrix_NW, stacked)
-    by_name = fleet.unflatten(gradients)
+    by_name = fleet.named(torch.cat(list(gradients.values()), dim=1))
     for row, (model, batch) in enumerate(zip(models, batches, strict=True)):
-        model.fused = True
-        loss, expected = loss_and_gradients(model, batch)
+        model.backend = "fused"
+        loss, expected = loss_and_gradients(model, batch, layout)
         assert_same(losses[row], loss, f"loss of model {row}")
         assert_same_gradients({name: value[row] for name, value in by_name.items()}, expected)
-        tokens, predicting = batch["tokens_NRT"], batch["predicting_NP"]
-        assert tokens is not None and predicting is not None
-        logits = model(tokens, positions_BT=batch["positions_NRT"], segments_BT=batch["segments_NRT"])
-        assert torch.equal(predicted[row], logits.flatten(0, 1)[predicting].argmax(-1))
+        logits = logits_of(model, batch, layout)
+        assert torch.equal(predicted[row], logits[batch.predicting_NP[0]].argmax(-1))
+
+
+def collated_rows() -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, segments and positions of packed rows as training has them: the positions of padding are all 0."""
+    generator = torch.Generator().manual_seed(0)
+    size_E = torch.randint(3, CONTEXT // 2, (9,), generator=generator).numpy()
+    tokens = draw_tokens(len(size_E), int(size_E.max())).numpy()
+    examples = Sequences(tokens, prompt=size_E - 1, size=size_E, buckets=size_E)
+    batch = Batch.of(collate([examples], 0, CONTEXT - 10), 0, torch.device("cpu"))
+    assert batch.segments_NRT.min() == 0 and batch.segments_NRT.max() > 1
+    return batch.tokens_NRT[0], batch.segments_NRT[0], batch.positions_NRT[0]
+
+
+@torch.no_grad()
+def test_a_bias_by_distance_is_the_bias(model: Decoder) -> None:
+    """Of every pair that a packed row lets see each other, from positions and from places in the row alike."""
+    encoding = first_encoding(model)
+    tokens, segments, positions = collated_rows()
+    table_HT = encoding.by_distance(torch.arange(tokens.shape[1]))
+    assert table_HT is not None or encoding.name not in ("t5", "alibi")
+    heads, length = encoding.geometry.heads, tokens.shape[1]
+    nothing = torch.zeros(len(tokens), heads, length, encoding.geometry.head_width)
+    bias = encoding.bias(nothing, nothing, positions, positions)
+    if type(encoding).bias is not Encoding.bias:
+        return  # it needs more than the distance
+    if table_HT is None:
+        assert bias is None
+        return
+    assert table_HT.dtype == torch.float32 and table_HT.shape == (heads, length)
+    assert bias is not None and bias.dtype == torch.float32
+    bias = bias.expand(len(tokens), heads, length, length)
+    index = torch.arange(length)[None]
+    by_index = encoding.bias(nothing, nothing, index, index)
+    assert by_index is not None
+    by_index = by_index.expand_as(bias)
+    pairs = 0
+    for row, query, key in itertools.product(range(len(tokens)), range(length), range(length)):
+        if key <= query and segments[row, query] == segments[row, key] > 0:
+            assert torch.equal(bias[row, :, query, key], table_HT[:, query - key])
+            assert torch.equal(by_index[row, :, query, key], table_HT[:, query - key])
+            pairs += 1
+    assert pairs > 1000
+
+
+@pytest.mark.parametrize("backend", ["written", "fused", "kernel"])
+def test_distances_of_index_equal_distances_of_position(model: Decoder, backend: Backend) -> None:
+    """On packed rows, in every state that is no padding: what a fleet computes, and a model that knows positions."""
+    model.backend = backend
+    tokens, segments, positions = collated_rows()
+    by_position = model.places(tokens, positions, segments)
+    by_index = model.places(tokens, positions, segments, consecutive=True)
+    assert by_position.segments_BT is None and by_index.segments_BT is segments
+    real = segments > 0
+    found: list[tuple[Tensor, dict[str, Tensor]]] = []
+    for places in (by_position, by_index):
+        states = model.hidden(tokens, places)[real]
+        parameters = {name: p for name, p in model.named_parameters() if not name.startswith("unembedding")}
+        weighted = (states * draw_normal(*states.shape, seed=3)).sum()
+        gradients = torch.autograd.grad(weighted, list(parameters.values()))
+        found.append((states.detach(), dict(zip(parameters, gradients, strict=True))))
+    assert_same(found[1][0], found[0][0], "states")
+    assert_same_gradients(found[1][1], found[0][1])
 
 
 # 7. Precision

@@ -18,7 +18,7 @@ from lengthwise.encodings.none import NoEncoding
 from lengthwise.encodings.rotary import Rotary
 from lengthwise.encodings.sinusoidal import Sinusoidal
 from lengthwise.encodings.t5 import T5, bucket_of_distance
-from lengthwise.model.attention import Attention, Places, attend
+from lengthwise.model.attention import Attention, Backend, Places, attend
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.dropout import Dropout
 from lengthwise.model.trace import Trace
@@ -336,8 +336,8 @@ def test_bf16_keeps_integers_above_256_apart() -> None:
             assert rotated[0, head, t].tolist() == pytest.approx(expected, rel=2**-8, abs=2e-3)
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_attention_in_bf16_does_not_round_the_bias(fused: bool) -> None:
+@pytest.mark.parametrize("backend", ["written", "fused", "kernel"])
+def test_attention_in_bf16_does_not_round_the_bias(backend: Backend) -> None:
     """Near 100, bf16 has steps of 0.5: biases that differ by 0.2 would become equal."""
     encoding = T5(T5.Config(), Geometry.of(width=8, heads=1))
     with torch.no_grad():
@@ -347,7 +347,7 @@ def test_attention_in_bf16_does_not_round_the_bias(fused: bool) -> None:
     positions = torch.arange(4)[None]
     places = Places(positions, positions, None, causal=True)
     with torch.no_grad():
-        mixed = attend(q_BHTK, q_BHTK, v_BHTK, encoding, places, Dropout(0.0, None), fused=fused)
+        mixed = attend(q_BHTK, q_BHTK, v_BHTK, encoding, places, Dropout(0.0, None), backend=backend)
     grown = [math.exp(0.2 * (3 - s)) for s in range(4)]
     assert mixed[0, 0, 3, :4].tolist() == pytest.approx([g / sum(grown) for g in grown], rel=2**-8)
 
@@ -356,8 +356,8 @@ def test_attention_in_bf16_does_not_round_the_bias(fused: bool) -> None:
 
 
 def times(matrix: Matrix, vector: list[float]) -> list[float]:
-    """`matrix` has one row per output, as nn.Linear stores it."""
-    return [math.fsum(w * x for w, x in zip(row, vector, strict=True)) for row in matrix]
+    """`matrix` has one row per input, one column per output."""
+    return [math.fsum(w * x for w, x in zip(column, vector, strict=True)) for column in zip(*matrix, strict=True)]
 
 
 def part(vector: list[float], head: int, width: int) -> list[float]:
@@ -403,12 +403,19 @@ def test_a_layer_of_attention(name: str, style: Any, groups: int) -> None:
     trace = Trace()
     with torch.no_grad():
         written_out = layer(x_BTD, encoding, places, Dropout(0.0, None), trace=trace)
-        fused = layer(x_BTD, encoding, places, Dropout(0.0, None), fused=True)
+        fused = layer(x_BTD, encoding, places, Dropout(0.0, None), backend="fused")
+        untraced = layer(x_BTD, encoding, places, Dropout(0.0, None), backend="written")
     (traced,) = trace.layers
 
     weights: dict[str, Matrix] = {key: value.tolist() for key, value in layer.named_parameters()}
     tokens: Matrix = x_BTD[0].tolist()
-    queries, keys, values = ([times(weights[f"{key}.weight"], x) for x in tokens] for key in ("query", "key", "value"))
+    assert layer.sizes == {"query": 32, "key": 8 * groups, "value": 8 * groups}
+    joined = weights["projection.weight"]
+    assert {len(row) for row in joined} == {32 + 2 * 8 * groups}
+    ends = (32, 32 + 8 * groups)
+    parts = (slice(0, ends[0]), slice(ends[0], ends[1]), slice(ends[1], None))
+    matrices = ([row[part] for row in joined] for part in parts)
+    queries, keys, values = ([times(matrix, x) for x in tokens] for matrix in matrices)
     for t, position in enumerate(positions):
         mixed: list[float] = []
         for head in range(4):
@@ -434,3 +441,4 @@ def test_a_layer_of_attention(name: str, style: Any, groups: int) -> None:
         expected = times(weights["output.weight"], mixed)
         assert written_out[0, t].tolist() == pytest.approx(expected, abs=2e-5)
         assert fused[0, t].tolist() == pytest.approx(expected, abs=2e-5)
+        assert untraced[0, t].tolist() == pytest.approx(expected, abs=2e-5)

@@ -6,9 +6,11 @@ import torch
 
 from lengthwise import registry
 from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Fleet, to_device
-from lengthwise.engine.optimizer import AdamW
+from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
+from lengthwise.engine.state import TrainingState
+from lengthwise.engine.update import Updater
 from lengthwise.evaluation.exact import judge
 from lengthwise.evaluation.generate import generate
 from lengthwise.evaluation.test_set import test_set as make_test_set
@@ -82,13 +84,13 @@ def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, s
     config = ModelConfig(layers=2, width=32, heads=4, style=style)  # type: ignore[arg-type]
     fleet = Fleet(build(config, task.vocabulary.rows, [{"name": encoding}], Lengths(20, 40)), 1, torch.device("cpu"))
     fleet.initialize([1])
-    optimizer = AdamW.begin(recipe, fleet.decays(), fleet.matrix_NW)
+    updater = Updater(fleet, recipe, TrainingState.begin(fleet.matrix_NW))
     data = TrainingData(task, DATA, 1)
     for step in range(recipe.steps):
-        batch = to_device(collate([data.slice(step * 16, 16)], 0, 22), fleet.device)
-        optimizer.update(fleet.matrix_NW, fleet.gradients(batch, None)[1], torch.tensor([5e-3]), step)
+        batch = Batch.of(collate([data.slice(step * 16, 16)], 0, 22), 0, fleet.device)
+        updater.step(batch, torch.tensor([step]), torch.tensor([5e-3]), torch.tensor(corrections(recipe, step)))
     sequences = make_test_set(task, DATA)
-    batch = to_device(collate([sequences], 0), fleet.device)
+    batch = Batch.of(collate([sequences], 0, 40), 0, fleet.device)  # two of the shorter ones in a row
     outcomes = judge(fleet.predictions(fleet.matrix_NW, batch)[0].numpy(), sequences, END)
     fleet.model.load_state_dict(fleet.row(fleet.matrix_NW, 0), strict=True)
     prompts = [tokens[:prompt] for tokens, prompt in zip(sequences.tokens, sequences.prompt, strict=True)]

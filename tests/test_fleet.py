@@ -1,14 +1,22 @@
 """A fleet equals its models trained alone, by an ordinary loop with PyTorch's own optimizer."""
 
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.utils import counters
 
 from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Fleet, to_device
-from lengthwise.engine.optimizer import AdamW
+from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
+from lengthwise.engine.state import TrainingState
+from lengthwise.engine.update import Updater
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.study import make_task
@@ -25,16 +33,29 @@ def sources(count: int) -> list[TrainingData]:
     return [TrainingData(make_task(TASKS[i % 2]), DATA, seed=i) for i in range(count)]
 
 
-def train_fleet(data: list[TrainingData], seeds: list[int], rates: list[float], encoding: str, packed: bool) -> Fleet:
+def updater_of(fleet: Fleet) -> Updater:
+    return Updater(fleet, RECIPE, TrainingState.begin(fleet.matrix_NW))
+
+
+def advance(updater: Updater, batch: Batch, rates: list[float], step: int) -> torch.Tensor:
+    """One update; losses and norms (2, N)."""
+    seeds = torch.zeros(len(rates), dtype=torch.int64)
+    return updater.step(batch, seeds, torch.tensor(rates), torch.tensor(corrections(RECIPE, step)))
+
+
+def joined(gradients: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat(list(gradients.values()), dim=1)
+
+
+def train_fleet(data: list[TrainingData], seeds: list[int], rates: list[float], encoding: str, row_width: int) -> Fleet:
     fleet = Fleet(build(MODEL, 128, [{"name": encoding}], Lengths(24, 24)), len(seeds), CPU)
     fleet.initialize(seeds)
-    optimizer = AdamW.begin(RECIPE, fleet.decays(), fleet.matrix_NW)
+    updater = updater_of(fleet)
     for step in range(RECIPE.steps):
         examples = [each.slice(step * RECIPE.batch, RECIPE.batch) for each in data]
-        batch = to_device(collate(examples, 0, 24 if packed else None), CPU)
-        _, gradients = fleet.gradients(batch, None)
+        batch = Batch.of(collate(examples, 0, row_width), 0, CPU)
         factor = RECIPE.learning_rate_at(step) / RECIPE.learning_rate
-        optimizer.update(fleet.matrix_NW, gradients, torch.tensor(rates) * factor, step)
+        advance(updater, batch, [rate * factor for rate in rates], step)
     return fleet
 
 
@@ -65,10 +86,10 @@ def train_plainly(data: TrainingData, seed: int, rate: float, encoding: str) -> 
 
 
 @pytest.mark.parametrize("encoding", ["none", "t5", "learned"])
-@pytest.mark.parametrize("packed", [True, False])
-def test_fifty_steps_in_a_fleet_equal_fifty_steps_alone(encoding: str, packed: bool) -> None:
+@pytest.mark.parametrize("row_width", [13, 24, 64])  # the longest example alone, a few, many
+def test_fifty_steps_in_a_fleet_equal_fifty_steps_alone(encoding: str, row_width: int) -> None:
     data, seeds, rates = sources(3), [3, 4, 5], [2e-3, 1e-3, 5e-4]
-    fleet = train_fleet(data, seeds, rates, encoding, packed)
+    fleet = train_fleet(data, seeds, rates, encoding, row_width)
     for i in range(3):
         alone = train_plainly(data[i], seeds[i], rates[i], encoding)
         for name, value in fleet.row(fleet.matrix_NW, i).items():
@@ -77,39 +98,49 @@ def test_fifty_steps_in_a_fleet_equal_fifty_steps_alone(encoding: str, packed: b
 
 def test_a_fleet_of_one_equals_a_member_of_three() -> None:
     data = sources(3)
-    three = train_fleet(data, [3, 4, 5], [2e-3] * 3, "none", packed=True)
-    one = train_fleet(data[:1], [3], [2e-3], "none", packed=True)
+    three = train_fleet(data, [3, 4, 5], [2e-3] * 3, "none", row_width=24)
+    one = train_fleet(data[:1], [3], [2e-3], "none", row_width=24)
     torch.testing.assert_close(one.matrix_NW[0], three.matrix_NW[0], rtol=0, atol=1e-5)
 
 
-def test_dropout_in_a_fleet_is_the_dropout_of_the_model_alone() -> None:
+@pytest.mark.parametrize("row_width", [13, 24])
+def test_dropout_in_a_fleet_is_the_dropout_of_the_model_alone(row_width: int) -> None:
     config = ModelConfig(layers=2, width=32, heads=4, dropout=0.3)
-    data = sources(2)
-    batch = [each.slice(0, 8) for each in data]
+    batch = [each.slice(0, 8) for each in sources(2)]
     seeds = torch.tensor([7, 8])
-    losses = []
+    losses, gradients = [], []
     for chosen in ([0, 1], [0], [1]):
         fleet = Fleet(build(config, 128, [{"name": "none"}], Lengths(24, 24)), len(chosen), CPU)
         fleet.initialize([1 + i for i in chosen])
-        # The fleet's batches have the rows of the largest; alone the same number is asked for.
-        tensors = to_device(collate(batch, 0), CPU)
-        tensors = {name: None if value is None else value[chosen] for name, value in tensors.items()}
-        losses.append(fleet.gradients(tensors, seeds[chosen])[0])
-        assert not torch.equal(losses[-1], fleet.gradients(tensors, seeds[chosen] + 1)[0])
+        # Alone the number of rows may be smaller than in the fleet, which has those of the largest.
+        tensors = Batch.of(collate([batch[i] for i in chosen], 0, row_width), 0, CPU)
+        loss, gradient = fleet.gradients(tensors, seeds[chosen])
+        losses.append(loss)
+        gradients.append(joined(gradient))
+        assert not torch.equal(loss, fleet.gradients(tensors, seeds[chosen] + 1)[0])
     torch.testing.assert_close(losses[0], torch.cat(losses[1:]), rtol=0, atol=1e-6)
+    torch.testing.assert_close(gradients[0], torch.cat(gradients[1:]), rtol=0, atol=1e-5)
 
 
-def test_a_model_that_diverges_keeps_its_weights_and_harms_no_other() -> None:
+def test_a_model_that_diverges_keeps_its_weights_and_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(build(MODEL, 128, [{"name": "none"}], Lengths(24, 24)), 2, CPU)
     fleet.initialize([1, 2])
     before = fleet.matrix_NW.clone()
-    optimizer = AdamW.begin(RECIPE, fleet.decays(), fleet.matrix_NW)
-    gradients = torch.randn_like(before)
+    updater, losses = updater_of(fleet), torch.tensor([1.0, 2.0])
+    gradients = torch.randn(before.shape, generator=torch.Generator().manual_seed(0))
+    expected_norm = gradients[1].double().norm().item()
     gradients[0, 5] = float("nan")
-    norms = optimizer.update(fleet.matrix_NW, gradients, torch.tensor([1e-3, 1e-3]), 0)
+    by_section = {name: section.cut(gradients) for name, section in fleet.sections.items()}
+    assert torch.equal(joined(by_section).nan_to_num(), gradients.nan_to_num())
+    batch = Batch.of(collate([each.slice(0, 8) for each in sources(2)], 0, 24), 0, CPU)
+    monkeypatch.setattr(fleet, "gradients", lambda batch, seeds: (losses, by_section))
+    found_losses, norms = advance(updater, batch, [1e-3, 1e-3], 0)
+    assert torch.equal(found_losses, losses)
     assert norms.isfinite().tolist() == [False, True]
+    assert norms[1].item() == pytest.approx(expected_norm, rel=1e-5)
     assert torch.equal(fleet.matrix_NW[0], before[0])
     assert not torch.equal(fleet.matrix_NW[1], before[1]) and fleet.matrix_NW.isfinite().all()
+    assert updater.state.first_NW.isfinite().all() and updater.state.second_NW.isfinite().all()
 
 
 def test_learning_rate_rises_then_falls_in_a_line() -> None:
@@ -126,8 +157,95 @@ def test_bf16_arithmetic_keeps_fp32_weights() -> None:
     exact = Fleet(build(MODEL, 128, [{"name": "t5"}], Lengths(24, 24)), 2, CPU)
     for each in (fleet, exact):
         each.initialize([1, 2])
-    batch = to_device(collate([each.slice(0, 8) for each in sources(2)], 0, 24), CPU)
-    (rough, gradients), (loss, _) = fleet.gradients(batch, None), exact.gradients(batch, None)
-    assert fleet.matrix_NW.dtype == gradients.dtype == torch.float32
+    assert torch.equal(fleet.matrix_NW, exact.matrix_NW)
+    batch = Batch.of(collate([each.slice(0, 8) for each in sources(2)], 0, 24), 0, CPU)
+    (rough, gradients), (loss, exact_gradients) = (
+        (losses, joined(by_section)) for losses, by_section in (fleet.gradients(batch), exact.gradients(batch))
+    )
+    assert fleet.matrix_NW.dtype == exact_gradients.dtype == rough.dtype == torch.float32
+    assert gradients.dtype == torch.bfloat16
     torch.testing.assert_close(rough, loss, rtol=0.02, atol=0)
     assert not torch.equal(rough, loss)
+    off = (gradients.float() - exact_gradients).norm(dim=1) / exact_gradients.norm(dim=1)
+    assert (off < 0.05).all()
+
+
+def test_a_bf16_fleet_reads_what_the_optimizer_wrote() -> None:
+    """Weights and optimizer in fp32: changes far below what bf16 can hold add up."""
+    fleet = Fleet(build(MODEL, 128, [{"name": "t5"}], Lengths(24, 24)), 2, CPU, "bf16")
+    fleet.initialize([1, 2])
+    assert torch.equal(fleet.read_NW, fleet.matrix_NW.bfloat16())
+    before, updater = fleet.matrix_NW.clone(), updater_of(fleet)
+    batch = Batch.of(collate([each.slice(0, 8) for each in sources(2)], 0, 24), 0, CPU)
+    first, _ = fleet.gradients(batch)
+    for step in range(20):
+        advance(updater, batch, [1e-5, 1e-3], step)
+        assert torch.equal(fleet.read_NW, fleet.matrix_NW.bfloat16())
+    state = updater.state
+    assert fleet.matrix_NW.dtype == state.first_NW.dtype == state.second_NW.dtype == torch.float32
+    assert 0 < (fleet.matrix_NW[0] - before[0]).abs().max() < 1e-3
+    assert fleet.gradients(batch)[0][1] < first[1]
+    fleet.matrix_NW.zero_()
+    fleet.refresh()
+    assert not fleet.read_NW.any()
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """What torch.compile counts. It traces and differentiates as on a GPU; writing C++ would take minutes.
+
+    A program that PyTorch gives up on is an error here; otherwise it would go on without one, and slowly.
+    """
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr(logging.getLogger("torch.__trace"), "handlers", [])  # pytest would keep every graph as text
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        counters.clear()
+        yield counters["stats"]
+    torch._dynamo.reset()
+
+
+def batches_of_many_sizes(count: int) -> list[Batch]:
+    data, sizes = sources(count), [8, 11, 16, 5, 23]
+    batches = [Batch.of(collate([each.slice(0, size) for each in data], 0, 24), 0, CPU) for size in sizes]
+    assert len({batch.tokens_NRT.shape[1] for batch in batches}) >= 5
+    return batches
+
+
+def dropping_fleet(encodings: list[str], count: int) -> Fleet:
+    config = ModelConfig(layers=3, width=32, heads=4, dropout=0.2)
+    fleet = Fleet(build(config, 128, [{"name": name} for name in encodings], Lengths(24, 24)), count, CPU)
+    fleet.initialize(list(range(count)))
+    return fleet
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("encoding", ["none", "t5"])
+def test_a_compiled_fleet_equals_the_eager_one(encoding: str, count: int, traced: Counter[str]) -> None:
+    """Dropout included, which is random only in name."""
+    fleet, seeds, batches = dropping_fleet([encoding], count), torch.arange(7, 7 + count), batches_of_many_sizes(count)
+    expected = [(*fleet.gradients(batch, seeds), fleet.predictions(fleet.matrix_NW, batch)) for batch in batches]
+    assert not traced
+    fleet.compiled = True
+    for batch, (losses, gradients, predicted) in zip(batches, expected, strict=True):
+        found_losses, found_gradients = fleet.gradients(batch, seeds)
+        torch.testing.assert_close(found_losses, losses, rtol=0, atol=1e-5)
+        torch.testing.assert_close(joined(found_gradients), joined(gradients), rtol=0, atol=1e-5)
+        assert torch.equal(fleet.predictions(fleet.matrix_NW, batch), predicted)
+    assert traced["unique_graphs"] >= 6  # begin, layer, loss; begin, layer, predict
+
+
+@pytest.mark.parametrize(("encodings", "count"), [(["none"], 1), (["none"], 3), (["t5", "none", "alibi"], 1)])
+def test_a_compiled_fleet_needs_few_programs(encodings: list[str], count: int, traced: Counter[str]) -> None:
+    """The limits are those that it has set; other numbers of rows and of predictions need no new program."""
+    fleet, seeds, batches = dropping_fleet(encodings, count), torch.arange(7, 7 + count), batches_of_many_sizes(count)
+    fleet.compiled = True
+    programs = []
+    for batch in batches:
+        fleet.gradients(batch, seeds)
+        fleet.predictions(fleet.matrix_NW, batch)
+        programs.append(traced["unique_graphs"])
+    parts = 2 * (2 + len(encodings))  # begin, a layer of each encoding, loss or prediction: with dropout and without
+    assert not counters["graph_break"]
+    assert programs[0] <= parts
+    assert programs[-1] <= 2 * parts and len(set(programs[1:])) == 1, programs

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.encodings.none import NoEncoding
-from lengthwise.engine.fleet import Fleet
+from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.errors import UserError
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import SIZES, ModelConfig, with_size
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.dropout import Dropout
+from lengthwise.model.dropout import Dropout, place_keys
+from lengthwise.model.linear import Linear
 from lengthwise.model.trace import Trace
 from lengthwise.seeding import derive
 
@@ -67,29 +68,37 @@ def reference_logits(model: Decoder, tokens: list[int]) -> np.ndarray:
     for layer in range(config.layers):
         own = {name.removeprefix(f"blocks.{layer}."): value for name, value in weights.items()}
         normed = norm(x_TD, own["attention_norm.weight"])
+        inner_width, shared_width = config.heads * config.head_width, config.groups * config.head_width
+        joined = own["attention.projection.weight"]
+        assert joined.shape == (config.width, inner_width + 2 * shared_width)
+        weight_of = {
+            "query": joined[:, :inner_width],
+            "key": joined[:, inner_width : inner_width + shared_width],
+            "value": joined[:, inner_width + shared_width :],
+        }
         heads = []
         for head in range(config.heads):
             group = head * config.groups // config.heads
             query = slice(head * config.head_width, (head + 1) * config.head_width)
             shared = slice(group * config.head_width, (group + 1) * config.head_width)
-            queries = normed @ own["attention.query.weight"][query].T
-            keys = normed @ own["attention.key.weight"][shared].T
-            values = normed @ own["attention.value.weight"][shared].T
+            queries = normed @ weight_of["query"][:, query]
+            keys = normed @ weight_of["key"][:, shared]
+            values = normed @ weight_of["value"][:, shared]
             logits = queries @ keys.T / (1 if t5 else math.sqrt(config.head_width))
             heads.append(softmax(np.where(hidden_TS, -np.inf, logits)) @ values)
-        x_TD = x_TD + np.concatenate(heads, axis=1) @ own["attention.output.weight"].T
+        x_TD = x_TD + np.concatenate(heads, axis=1) @ own["attention.output.weight"]
         normed = norm(x_TD, own["feed_forward_norm.weight"])
-        inner = normed @ own["feed_forward.inner.weight"].T
+        inner = normed @ own["feed_forward.inner.weight"]
         if t5:
             inner = np.maximum(inner, 0)
         else:
-            gate = normed @ own["feed_forward.gate.weight"].T
+            gate = normed @ own["feed_forward.gate.weight"]
             inner = gate / (1 + np.exp(-gate)) * inner
-        x_TD = x_TD + inner @ own["feed_forward.output.weight"].T
+        x_TD = x_TD + inner @ own["feed_forward.output.weight"]
     final = norm(x_TD, weights["final_norm.weight"])
     if t5:
         return (final / math.sqrt(config.width)) @ weights["embedding.weight"].T
-    return final @ weights["unembedding.weight"].T
+    return final @ weights["unembedding.weight"]
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -132,7 +141,21 @@ def test_a_bf16_model_gives_fp32_logits_close_to_its_fp32_twin(style: str) -> No
 
 def deviations(model: Decoder) -> dict[str, float]:
     """Measured standard deviation around zero of every weight matrix."""
-    return {name: float(p.detach().square().mean().sqrt()) for name, p in model.named_parameters() if p.ndim > 1}
+    return {name: float(p.square().mean().sqrt()) for name, p in weight_parts(model).items() if p.ndim > 1}
+
+
+def weight_parts(model: Decoder) -> dict[str, Tensor]:
+    """All weights by name; those that make queries, keys and values each by itself."""
+    config = model.config
+    sizes = [heads * config.head_width for heads in (config.heads, config.groups, config.groups)]
+    parts: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if ".projection." in name:
+            own = zip(("query", "key", "value"), parameter.detach().split(sizes, dim=1), strict=True)
+            parts |= {name.replace("projection", part): weight for part, weight in own}
+        else:
+            parts[name] = parameter.detach()
+    return parts
 
 
 def test_initial_deviations_of_the_t5_style() -> None:
@@ -176,7 +199,7 @@ def test_initial_deviations_of_the_llama_style() -> None:
 
 
 def assert_centred_and_norms_one(model: Decoder) -> None:
-    for name, parameter in model.named_parameters():
+    for name, parameter in weight_parts(model).items():
         if parameter.ndim == 1:
             assert name.endswith("norm.weight") and (parameter == 1).all()
         else:
@@ -187,7 +210,7 @@ def assert_centred_and_norms_one(model: Decoder) -> None:
 def test_no_two_weights_start_alike(style: str) -> None:
     model = build(STYLES[style], 200, [{"name": "t5", "shared": False}], LENGTHS)
     initialize(model, 0)
-    first = [p.detach().flatten()[:128] for p in model.parameters() if p.ndim > 1]
+    first = [p.flatten()[:128] for p in weight_parts(model).values() if p.ndim > 1]
     correlations = torch.corrcoef(torch.stack(first)).fill_diagonal_(0)
     assert correlations.abs().max() < 5 / math.sqrt(128)
 
@@ -202,7 +225,8 @@ def test_only_the_llama_style_divides_logits_by_the_root_of_the_head_width() -> 
         model(tokens, trace=trace)
         attention = model.blocks[0].attention
         normed = model.blocks[0].attention_norm(trace.residual_BTD[0])  # type: ignore[operator]
-        queries, keys = (x.unflatten(-1, (4, 8)) for x in (attention.query(normed), attention.key(normed)))  # type: ignore
+        projected = attention.projection(normed)  # type: ignore[operator,union-attr]
+        queries, keys = (projected[..., first : first + 32].unflatten(-1, (4, 8)) for first in (0, 32))
         expected = scale * torch.einsum("bthk,bshk->bhts", queries, keys)
         torch.testing.assert_close(trace.layers[0].content_BHTS, expected, rtol=1e-5, atol=1e-5)
 
@@ -238,7 +262,7 @@ def test_the_llama_style_unties_them_and_does_not_scale() -> None:
     model = make_model(STYLES["llama"])
     assert model.unembedding is not None
     states = torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(model.unembed(states), states @ model.unembedding.weight.T)
+    torch.testing.assert_close(model.unembed(states), states @ model.unembedding.weight)
     before = model(torch.tensor([[3, 4, 5]]))
     model.embedding.weight[9] += 1
     assert torch.equal(model(torch.tensor([[3, 4, 5]])), before)
@@ -247,7 +271,10 @@ def test_the_llama_style_unties_them_and_does_not_scale() -> None:
 @pytest.mark.parametrize("style", STYLES)
 def test_no_layer_has_a_bias(style: str) -> None:
     model = make_model(STYLES[style])
-    assert all(module.bias is None for module in model.modules() if isinstance(module, nn.Linear))
+    assert not [name for name, _ in model.named_parameters() if "bias" in name]
+    assert not any(isinstance(module, nn.Linear) and module.bias is not None for module in model.modules())
+    linear = [module for module in model.modules() if isinstance(module, Linear)]
+    assert linear and all([name for name, _ in module.named_parameters()] == ["weight"] for module in linear)
     vectors = [name for name, parameter in model.named_parameters() if parameter.ndim == 1]
     expected = [f"blocks.{layer}.{part}_norm.weight" for layer in range(2) for part in ("attention", "feed_forward")]
     assert vectors == [*expected, "final_norm.weight"]
@@ -435,7 +462,7 @@ def seed_of(number: int) -> Tensor:
 
 def kept(rate: float, seed: Tensor, place: int = 1, shape: tuple[int, ...] = MANY) -> Tensor:
     """Which entries of a tensor of ones survive the `place`-th call of a pass."""
-    dropout = Dropout(rate, seed)
+    dropout = Dropout(rate, place_keys(seed, 6))
     for _ in range(place - 1):
         dropout.drop(torch.ones(1))
     return dropout.drop(torch.ones(shape)) > 0
@@ -443,7 +470,7 @@ def kept(rate: float, seed: Tensor, place: int = 1, shape: tuple[int, ...] = MAN
 
 @pytest.mark.parametrize("rate", RATES)
 def test_dropout_keeps_the_expectation(rate: float) -> None:
-    dropped = Dropout(rate, seed_of(0)).drop(torch.ones(MANY))
+    dropped = Dropout(rate, place_keys(seed_of(0), 1)).drop(torch.ones(MANY))
     assert sorted(dropped.unique().tolist()) == pytest.approx([0.0, 1 / (1 - rate)])
     share = float((dropped == 0).double().mean())
     assert abs(share - rate) < 3 * math.sqrt(rate * (1 - rate) / dropped.numel())
@@ -489,19 +516,32 @@ def test_every_entry_is_dropped_as_often_as_any_other() -> None:
 @pytest.mark.parametrize("rate", RATES)
 def test_the_gradient_is_dropped_where_the_value_was(rate: float) -> None:
     x = torch.randn(50, 60, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    dropped = Dropout(rate, seed_of(3)).drop(x)
+    dropped = Dropout(rate, place_keys(seed_of(3), 1)).drop(x)
     dropped.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, kept(rate, seed_of(3), shape=(50, 60)).float() / (1 - rate))
     torch.testing.assert_close(dropped.detach(), x.detach() * x.grad)
 
 
+@pytest.mark.parametrize("rate", [0.0, *RATES])
+def test_relu_and_dropout_in_one_are_both(rate: float) -> None:
+    x = torch.randn(50, 60, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    joined, apart = (Dropout(rate, place_keys(seed_of(3), 2)) for _ in range(2))
+    found, expected = joined.drop_relu(x), apart.drop(x.relu())
+    assert torch.equal(found, expected)
+    assert torch.equal(joined.drop(x), apart.drop(x)), "the places after it are the same"
+    upstream = torch.randn(50, 60, generator=torch.Generator().manual_seed(1))
+    gradients = [torch.autograd.grad((each * upstream).sum(), x)[0] for each in (found, expected)]
+    assert torch.equal(*gradients) and gradients[0].any()
+
+
 def test_dropout_without_a_seed_or_a_rate_does_nothing() -> None:
     x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
-    for off in (Dropout(0.5, None), Dropout(0.0, seed_of(0))):
+    for off in (Dropout(0.5, None), Dropout(0.0, place_keys(seed_of(0), 1))):
         assert not off.active
+        assert off.next_key() is None
         assert torch.equal(off.drop(x), x)
-    assert Dropout(0.5, seed_of(0)).active
+    assert Dropout(0.5, place_keys(seed_of(0), 1)).active
 
 
 def dropping_model(style: str, rate: float, seed: int = 0) -> Decoder:
@@ -530,13 +570,18 @@ def test_a_decoder_drops_only_with_a_seed_and_the_same_with_the_same(style: str)
 def test_a_decoder_drops_at_the_published_places(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Embeddings; in each layer attention weights, both residual branches, inside the feed-forward; the final norm."""
     model = dropping_model(style, 0.2)
-    drop, shapes = Dropout.drop, []
+    drop, drop_relu, shapes = Dropout.drop, Dropout.drop_relu, []
 
     def recorded(self: Dropout, x: Tensor) -> Tensor:
         shapes.append(tuple(x.shape))
         return drop(self, x)
 
+    def recorded_relu(self: Dropout, x: Tensor) -> Tensor:
+        shapes.append(tuple(x.shape))
+        return drop_relu(self, x)
+
     monkeypatch.setattr(Dropout, "drop", recorded)
+    monkeypatch.setattr(Dropout, "drop_relu", recorded_relu)
     model(draw_tokens(2, 8), dropout_seed=seed_of(0))
     state, weights, inner = (2, 8, 32), (2, 4, 8, 8), (2, 8, model.config.inner_width)
     assert shapes == [state, *([weights, state, inner, state] * 2), state]
@@ -551,20 +596,20 @@ def test_a_model_in_a_fleet_drops_what_it_would_drop_alone(style: str, size: int
     seeds_N = torch.stack([seed_of(number) for number in range(size)])
     fleet = Fleet(dropping_model(style, 0.2), size, torch.device("cpu"))
     for row, model in enumerate(models):
-        fleet.matrix_NW[row] = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    batch = {
-        "tokens_NRT": tokens_NRT,
-        "segments_NRT": None,
-        "positions_NRT": None,
-        "predicting_NP": torch.arange(16).expand(size, -1),
-        "targets_NP": targets_NP,
-        "weights_NP": torch.ones(size, 16),
-    }
-    losses_N, gradients_NW = fleet.gradients(batch, seeds_N)
+        fleet.put(row, dict(model.named_parameters()))
+    batch = Batch(
+        tokens_NRT=tokens_NRT,
+        segments_NRT=torch.ones_like(tokens_NRT),
+        positions_NRT=torch.arange(8).expand(size, 2, -1),
+        predicting_NP=torch.arange(16).expand(size, -1),
+        targets_NP=targets_NP,
+    )
+    losses_N, gradients = fleet.gradients(batch, seeds_N)
+    found = fleet.named(torch.cat(list(gradients.values()), dim=1))
     for row, model in enumerate(models):
         logits = model(tokens_NRT[row], dropout_seed=seeds_N[row])
         loss = F.cross_entropy(logits.flatten(0, 1), targets_NP[row])
-        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        expected = torch.autograd.grad(loss, list(model.parameters()))
         torch.testing.assert_close(losses_N[row], loss.detach(), rtol=1e-5, atol=1e-5)
-        expected = torch.cat([gradient.flatten() for gradient in gradients])
-        torch.testing.assert_close(gradients_NW[row], expected, rtol=1e-4, atol=1e-5)
+        for (name, _), gradient in zip(model.named_parameters(), expected, strict=True):
+            torch.testing.assert_close(found[name][row], gradient, rtol=1e-4, atol=1e-5)

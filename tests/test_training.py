@@ -13,9 +13,12 @@ import pytest
 import torch
 from conftest import small_study, small_table
 
-from lengthwise.engine.plan import plan, row_width_of
-from lengthwise.engine.state import TrainingState, load_tensors, previous, save_tensors
+from lengthwise.engine.batches import TrainingData, best_row_width
+from lengthwise.engine.packing import pack
+from lengthwise.engine.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
+from lengthwise.engine.state import Saver, TrainingState, load_tensors, previous, save_tensors
 from lengthwise.engine.training import Progress, Trainer
+from lengthwise.engine.update import Steps, Updater
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.local import run_study
 from lengthwise.records.directory import StudyDirectory
@@ -70,10 +73,8 @@ def interrupted(study, folder: Path, steps: list[int]) -> None:
             if calls == after:
                 raise Broken
 
-        try:
-            run_study(study, folder, "cpu", lambda i, n, p: Progress(step=step), save_every=0.0)
-        except Broken:
-            continue
+        with pytest.raises(Broken):
+            run_study(study, folder, "cpu", lambda i, n, p, step=step: Progress(step=step), save_every=0.0)
     run_study(study, folder, "cpu", save_every=0.0)
 
 
@@ -102,11 +103,37 @@ def _study(table: dict):
     return study_from(table)
 
 
-@pytest.mark.parametrize("steps", [[1], [10, 1, 1], [29], [30, 30], [5, 31, 7, 59]])
+# Each of the two fleets calls after steps 8, 10, 18, 20, 28 and 30.
+@pytest.mark.parametrize("steps", [[1], [3, 1, 1], [5], [6, 6], [2, 7, 3], [12]])
 def test_broken_off_at_chosen_steps_ends_with_the_same_files(tmp_path: Path, steps: list[int]) -> None:
     study = small_study(model__dropout=0.1)
     run_study(study, tmp_path / "whole", "cpu")
     interrupted(study, tmp_path / "broken", steps)
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("updates", [[1], [5], [10, 3, 14], [30, 13]])
+def test_broken_off_between_saved_states_ends_with_the_same_files(
+    tmp_path: Path, updates: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before an update in the middle of several that are done in one go."""
+    study = small_study(model__dropout=0.1)
+    run_study(study, tmp_path / "whole", "cpu")
+    real = Updater.update
+    for chosen in updates:
+        left = [chosen]
+
+        def update(self: Updater, steps: Steps, index: int, left: list[int] = left) -> torch.Tensor:
+            left[0] -= 1
+            if not left[0]:
+                raise KeyboardInterrupt
+            return real(self, steps, index)
+
+        monkeypatch.setattr(Updater, "update", update)
+        with pytest.raises(KeyboardInterrupt):
+            run_study(study, tmp_path / "broken", "cpu", save_every=0.0)
+    monkeypatch.setattr(Updater, "update", real)
+    run_study(study, tmp_path / "broken", "cpu")
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
 
 
@@ -244,8 +271,13 @@ def test_best_is_the_earliest_of_the_best_and_last_is_last(finished: tuple[Path,
     assert {row["checkpoint"] for row in results.rows} == {"last", "best"}
 
 
-def test_run_json_is_written_before_the_first_step(tmp_path: Path) -> None:
-    interrupt_at(small_study(), tmp_path / "s", 1)
+def test_run_json_is_written_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def update(self: Updater, steps: Steps, index: int) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Updater, "update", update)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(small_study(), tmp_path / "s", "cpu")
     files = list((tmp_path / "s").glob("*/*/*/run.json"))
     assert len(files) == 2
     described = json.loads(files[0].read_text())
@@ -301,9 +333,90 @@ def test_fleets_hold_runs_of_equal_shape(tmp_path: Path) -> None:
     assert {run.fingerprint for fleet in fleets for run in fleet.runs} == {run.fingerprint for run in study.runs()}
 
 
-def test_row_width_fits_the_longest_beside_the_shortest() -> None:
+def test_row_width_is_the_best_for_the_training_examples() -> None:
     (run, *_) = small_study().runs()
-    assert row_width_of(run) == (2 * 4 + 3) + (2 * 2 + 3)
+    sizes = TrainingData(run.make_task(), run.data, seed=0).slice(0, MEASURED).size
+    assert set(sizes) == {7, 9, 11}
+    width = row_width_of(run)
+    assert width == best_row_width(sizes, run.training.batch) == FleetPlan((run,)).row_width
+    batches = sizes.reshape(-1, run.training.batch)
+    candidates = (16, 32, 64, 128, 192, 256, 320)
+    fills = {each: sizes.sum() / (pack(batches, each).rows_M.sum() * each) for each in candidates}
+    full = [each for each, fill in fills.items() if fill >= 0.9]
+    assert width == (min(full) if full else max(candidates, key=lambda each: fills[each]))
+
+
+def test_runs_share_a_fleet_with_other_learning_rates_but_not_with_other_rows(tmp_path: Path) -> None:
+    (first,) = small_study(encodings=["none"], seeds=[1]).runs()
+    own = {"training__learning_rate": 1e-3, "training__final_learning_rate": 1e-4, "training__warmup": 0.5}
+    for number, (name, value) in enumerate(own.items()):
+        (other,) = small_study(encodings=["none"], seeds=[2], **{name: value}).runs()
+        (fleet,) = plan([first, other], StudyDirectory(tmp_path / str(number)), 10)
+        assert fleet.runs == (first, other), name
+    shared = {"training__clip": 2.0, "training__batch": 16, "training__steps": 31, "training__weight_decay": 0.0}
+    longer = {"data__train_lengths": [2, 30], "data__test_lengths": [31, 32]}
+    for settings in (*({name: value} for name, value in shared.items()), longer):
+        (other,) = small_study(encodings=["none"], seeds=[2], **settings).runs()
+        assert len(plan([first, other], StudyDirectory(tmp_path / "other"), 10)) == 2, settings
+    assert row_width_of(other) != row_width_of(first)
+
+
+def test_runs_with_their_own_learning_rates_equal_each_alone(tmp_path: Path) -> None:
+    recipes = [
+        {"training__learning_rate": 3e-3},
+        {"training__learning_rate": 5e-4, "training__final_learning_rate": 1e-4, "training__warmup": 0.4},
+    ]
+    runs = [
+        # With Adam's usual epsilon a gradient that is zero but for rounding becomes a full step of a random sign.
+        small_study(encodings=["t5"], seeds=[1 + i], training__epsilon=1e-4, model__dropout=0.1, **recipe).runs()[0]
+        for i, recipe in enumerate(recipes)
+    ]
+    together = StudyDirectory(tmp_path / "together")
+    (fleet,) = plan(runs, together, 10)
+    Trainer(fleet, together, torch.device("cpu")).run()
+    for run in runs:
+        alone = StudyDirectory(tmp_path / f"alone-{run.seed}")
+        Trainer(FleetPlan((run,)), alone, torch.device("cpu")).run()
+        ours, theirs = (run_directory(directory, run) for directory in (together, alone))
+        weights, expected = load_tensors(ours.last)[0], load_tensors(theirs.last)[0]
+        assert list(weights) == list(expected)
+        for name, value in weights.items():
+            torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+        logs = [[json.loads(line) for line in each.training.read_text().splitlines()] for each in (ours, theirs)]
+        rates = [{row["step"]: row["learning_rate"] for row in log if "learning_rate" in row} for log in logs]
+        assert rates[0] == rates[1] == {step: run.training.learning_rate_at(step - 1) for step in range(1, 31)}
+        losses = [[row["loss"] for row in log if "loss" in row] for log in logs]
+        assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_a_saver_saves_what_was_when_it_was_told(tmp_path: Path) -> None:
+    state, saver = TrainingState.begin(torch.zeros(2, 3)), Saver()
+    state.step = 5
+    saver.save(state, tmp_path / "state.safetensors")
+    state.step = 6
+    state.weights_NW.fill_(1.0)
+    saver.wait()
+    other = TrainingState.begin(torch.ones(2, 3))
+    assert other.restore(tmp_path / "state.safetensors") is None
+    assert other.step == 5 and not other.weights_NW.any()
+
+
+def test_a_saver_tells_of_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is waited for, and with the next state; once."""
+    import lengthwise.engine.state as states
+
+    def full(path: Path, tensors: dict, metadata: dict) -> None:
+        raise RunError("the disk is full")
+
+    state, saver = TrainingState.begin(torch.zeros(2, 3)), Saver()
+    for ask in (saver.wait, lambda: saver.save(state, tmp_path / "state.safetensors")):
+        with monkeypatch.context() as patched:
+            patched.setattr(states, "save_tensors", full)
+            saver.save(state, tmp_path / "state.safetensors")
+            with pytest.raises(RunError, match="full"):
+                ask()
+    saver.wait()
+    assert not list(tmp_path.iterdir())
 
 
 def test_state_survives_a_round_trip(tmp_path: Path) -> None:
@@ -388,9 +501,9 @@ def is_zombie(process: str) -> bool:
 
 def test_examples_longer_than_any_that_was_measured_still_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In PCFG the number of functions does not settle the number of tokens: a rare example is longer than its rows."""
-    import lengthwise.engine.training as training
+    import lengthwise.engine.plan as planning
 
-    monkeypatch.setattr(training, "row_width_of", lambda run: 12)
+    monkeypatch.setattr(planning, "row_width_of", lambda run: 12)
     study = small_study(
         tasks=[{"name": "pcfg", "test_set": "sampled", "train_lengths": [1, 3], "test_lengths": [4, 4]}]
     )
@@ -410,7 +523,7 @@ def test_a_table_of_positions_is_long_enough_for_what_a_model_writes(tmp_path: P
 
 def test_a_run_is_never_in_two_fleets(tmp_path: Path) -> None:
     both, one = small_study(encodings=["none"]), small_study(encodings=["none"], seeds=[1])
-    interrupt_at(both, tmp_path / "s", 15)
+    interrupt_at(both, tmp_path / "s", 18)
     interrupt_at(one, tmp_path / "s", 10)  # seed 1 is in a begun fleet of two, which this study cannot go on with
     fleets = plan(both.runs(), StudyDirectory(tmp_path / "s"), 10)
     members = [run.fingerprint for fleet in fleets for run in fleet.runs]
@@ -423,7 +536,7 @@ def test_a_run_is_never_in_two_fleets(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_left_alone_by_a_fleet_it_was_in(tmp_path: Path) -> None:
     both, one = small_study(encodings=["none"]), small_study(encodings=["none"], seeds=[1])
-    interrupt_at(both, tmp_path / "s", 15)
+    interrupt_at(both, tmp_path / "s", 18)
     run_study(one, tmp_path / "s", "cpu")
     before = contents(tmp_path / "s" / "copy.repeat" / "none")
     run_study(both, tmp_path / "s", "cpu")

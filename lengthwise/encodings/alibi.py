@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding, distances
+from lengthwise.encodings.encoding import Encoding
 
 
 def slopes(heads: int, device: torch.device | None = None) -> Tensor:
@@ -21,9 +21,9 @@ class Alibi(Encoding):
 
     name = "alibi"
 
-    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
-        slope = slopes(self.geometry.heads, q_BHTK.device)
-        return -slope[:, None, None] * distances(query_BT, key_BS)[:, None].float()
+    def by_distance(self, distance: Tensor) -> Tensor:
+        slope = slopes(self.geometry.heads, distance.device)
+        return -slope.view(-1, *[1] * distance.ndim) * distance.float()
 
     def resolved(self) -> dict[str, Any]:
         return {"slopes": slopes(self.geometry.heads).tolist()}

@@ -71,9 +71,17 @@ class Encoding(nn.Module):
         """Multiplies the attention logits: one number, or a tensor that broadcasts to (B, H, T, 1)."""
         return self.geometry.logit_scale
 
-    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor | None:
-        """Is added to the scaled logits: (B, H, T, S) in fp32, or None for nothing, which keeps the fused kernel."""
+    def by_distance(self, distance: Tensor) -> Tensor | None:
+        """Is added to the scaled logits, from the distance alone: integers of any shape to (H, *shape) in fp32.
+
+        None for nothing. A bias of this kind keeps the fused kernel.
+        """
         return None
+
+    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor | None:
+        """The same from anything: (B, H, T, S) in fp32, or None. Override it to read queries, keys or positions."""
+        found = self.by_distance(distances(query_BT, key_BS))
+        return None if found is None else found.movedim(0, 1)
 
     def normalize(self, logits_BHTS: Tensor) -> Tensor:
         """Logits, -inf where a key may not be seen, to attention weights."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.encodings.encoding import Encoding, Geometry, distances
+from lengthwise.encodings.encoding import Encoding, Geometry
 
 
 def bucket_of_distance(buckets: int, max_distance: int) -> list[int]:
@@ -52,9 +52,9 @@ class T5(Encoding):
         buckets = torch.tensor(bucket_of_distance(config.buckets, config.max_distance))
         self.register_buffer("bucket_of_distance", buckets, persistent=False)
 
-    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
-        bucket_BTS = self.bucket_of_distance[distances(query_BT, key_BS).clamp(max=self.config.max_distance)]
-        return self.table[bucket_BTS].permute(0, 3, 1, 2).float()
+    def by_distance(self, distance: Tensor) -> Tensor:
+        bucket = self.bucket_of_distance[distance.clamp(max=self.config.max_distance)]
+        return self.table[bucket].movedim(-1, 0).float()
 
     def resolved(self) -> dict[str, Any]:
         return {"buckets": self.config.buckets, "max_distance": self.config.max_distance, "shared": self.config.shared}

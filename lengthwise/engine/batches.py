@@ -1,16 +1,18 @@
 """The training examples of every step, as a function of the step alone: nothing to save, nothing to lose.
 
-Shape letters: N models of a fleet, R rows, T tokens, P predicted tokens.
+Shape letters: K steps, N models of a fleet, R rows, T tokens, P predicted tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from lengthwise import splits
-from lengthwise.engine.packing import pack, unpacked
+from lengthwise.engine.packing import pack
 from lengthwise.engine.recipe import DataConfig
+from lengthwise.examples import offsets
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
 from lengthwise.sequences import Sequences, join, render
@@ -59,47 +61,93 @@ class TrainingData:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One step of a whole fleet. Only the states that predict a target token go through the output layer."""
+class Batches:
+    """Several steps of a whole fleet, their examples packed into rows, ready to be read on a device.
 
-    tokens_NRT: np.ndarray
-    segments_NRT: np.ndarray | None
-    """Which example of its row a token belongs to, from 1; 0 for padding. None: every row is one example."""
-    positions_NRT: np.ndarray | None
-    predicting_NP: np.ndarray
+    Only the states that predict a target token go through the output layer: `predicting` says which.
+    """
+
+    tokens_KNRT: np.ndarray
+    segments_KNRT: np.ndarray
+    """Which example of its row a token belongs to, from 1; 0 for padding."""
+    positions_KNRT: np.ndarray
+    predicting_KNP: np.ndarray
     """Flat index (into R x T) of each state that predicts a target token, example by example."""
-    targets_NP: np.ndarray
-    weights_NP: np.ndarray
-    """1 for a real entry, 0 for one that fills up the row."""
+    targets_KNP: np.ndarray
+    """The token to be predicted; NO_TARGET for an entry that only fills up the array."""
+    rows_K: np.ndarray
+    """Rows that hold anything in any model."""
+    predictions_K: np.ndarray
+    tokens: int
+    """Tokens that are no padding."""
 
 
-def collate(examples: list[Sequences], pad: int, row_width: int | None = None) -> Batch:
-    """One batch of examples per model: one example a row, or packed into rows of `row_width` tokens."""
-    if row_width is not None:  # a rare example may be longer than any that was measured
-        row_width = max(row_width, *(int(each.size.max(initial=0)) for each in examples))
-    packed = row_width is not None
-    places = [pack(each.size, row_width) if row_width is not None else unpacked(each.size) for each in examples]
-    rows = max(int(place.row_E.max(initial=0)) for place in places) + 1
-    width = row_width or max(each.tokens.shape[1] for each in examples)
-    predictions = max(int((each.size - each.prompt).sum()) for each in examples)
-    models = len(examples)
-    tokens = np.full((models, rows, width), pad, dtype=np.int64)
-    segments = np.zeros_like(tokens)
-    positions = np.zeros_like(tokens)
-    predicting = np.zeros((models, predictions), dtype=np.int64)
-    targets = np.full((models, predictions), pad, dtype=np.int64)
-    weights = np.zeros((models, predictions), dtype=np.float32)
-    for i, (each, place) in enumerate(zip(examples, places, strict=True)):
-        column = np.arange(each.tokens.shape[1])
-        real = column < each.size[:, None]
-        flat = (place.row_E * width + place.offset_E)[:, None] + column
-        tokens[i].ravel()[flat[real]] = each.tokens[real]
-        if packed:
-            segments[i].ravel()[flat[real]] = np.broadcast_to(place.segment_E[:, None], real.shape)[real]
-            positions[i].ravel()[flat[real]] = np.broadcast_to(column, real.shape)[real]
-        target = real & (column >= each.prompt[:, None])
-        count = int(target.sum())
-        predicting[i, :count] = flat[target] - 1  # the state one place before
-        targets[i, :count] = each.tokens[target]
-        weights[i, :count] = 1
-    return Batch(tokens, segments if packed else None, positions if packed else None, predicting, targets, weights)
+NO_TARGET = -1
+ROW_UNIT = 64
+"""Rows longer than this have a multiple of it, which suits the attention kernel."""
+
+
+def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int | None = None) -> Batches:
+    """Examples of each model, `batch` of them a step (all in one by default), in rows of `row_width` tokens."""
+    longest = max(int(each.size.max(initial=0)) for each in examples)
+    # A rare example may be longer than any that was measured.
+    width = row_width if longest <= row_width else -(-longest // ROW_UNIT) * ROW_UNIT
+    batch = batch or max(map(len, examples))
+    steps = -(-max(map(len, examples)) // batch)
+    placed = [_Placed(each, steps, batch, width) for each in examples]
+    rows_K = np.max([each.placement.rows_M for each in placed], axis=0)
+    predictions_K = np.max([each.predictions_K for each in placed], axis=0)
+    shape = (steps, len(examples), int(rows_K.max()), width)
+    tokens = np.full(shape, pad, dtype=np.int32)
+    segments, positions = np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
+    predicting = np.zeros((steps, len(examples), int(predictions_K.max())), dtype=np.int32)
+    targets = np.full_like(predicting, NO_TARGET)
+    for model, each in enumerate(placed):
+        start_KE = (np.arange(steps)[:, None] * len(examples) + model) * shape[2] * width
+        cell = ((start_KE + each.place_KE).ravel()[: len(each.real), None] + each.column)[each.real]
+        tokens.ravel()[cell] = each.sequences.tokens[each.real]
+        segment_E = each.placement.segment_ME.ravel()[: len(each.real), None]
+        segments.ravel()[cell] = np.broadcast_to(segment_E, each.real.shape)[each.real]
+        positions.ravel()[cell] = np.broadcast_to(each.column, each.real.shape)[each.real]
+        step = np.repeat(np.arange(steps), each.predictions_K)
+        entry = np.arange(len(step)) - np.repeat(offsets(each.predictions_K)[:-1], each.predictions_K)
+        before = each.place_KE.ravel()[: len(each.real), None] + each.column - 1  # the state one place before
+        predicting[step, model, entry] = before[each.target]
+        targets[step, model, entry] = each.sequences.tokens[each.target]
+    real = sum(int(each.real.sum()) for each in placed)
+    return Batches(tokens, segments, positions, predicting, targets, rows_K, predictions_K, real)
+
+
+class _Placed:
+    """Where the examples of one model go. K steps, E examples of a step."""
+
+    def __init__(self, sequences: Sequences, steps: int, batch: int, width: int) -> None:
+        self.sequences = sequences
+        size = np.zeros(steps * batch, dtype=np.int64)
+        size[: len(sequences)] = sequences.size
+        self.placement = pack(size.reshape(steps, batch), width)
+        self.place_KE = self.placement.row_ME * width + self.placement.offset_ME
+        self.column = np.arange(sequences.tokens.shape[1])
+        self.real = self.column < sequences.size[:, None]
+        self.target = self.real & (self.column >= sequences.prompt[:, None])
+        predictions = np.zeros(steps * batch, dtype=np.int64)
+        predictions[: len(sequences)] = sequences.size - sequences.prompt
+        self.predictions_K = predictions.reshape(steps, batch).sum(axis=1)
+
+
+def best_row_width(size_E: np.ndarray, batch: int) -> int:
+    """The shortest rows that are nine tenths full when `batch` examples are packed into them, else the fullest."""
+    steps = max(1, len(size_E) // batch)
+    size_ME = np.resize(size_E, (steps, batch))
+    longest = int(size_ME.max())
+    first = -(-longest // ROW_UNIT) * ROW_UNIT
+    widths = [width for width in (16, 32) if longest <= width] + [first + ROW_UNIT * i for i in range(5)]
+    fills = {}
+    for width in widths:
+        fills[width] = size_ME.sum() / (pack(size_ME, width).rows_M.sum() * width)
+        if fills[width] >= FULL:
+            return width
+    return max(fills, key=lambda width: fills[width])
+
+
+FULL = 0.9

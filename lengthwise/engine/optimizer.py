@@ -1,8 +1,10 @@
 """AdamW on the rows of a fleet: each model with its own learning rate and its own clipping norm.
 
-Shape letters: N models, W weights of one model.
+Shape letters: N models, S weights of a section of one model.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,34 +13,48 @@ from torch import Tensor
 from lengthwise.engine.recipe import TrainingConfig
 
 
-@dataclass
+def corrections(config: TrainingConfig, step: int) -> tuple[float, float]:
+    """What the running means and the roots of the running squares must be divided by; `step` counts from 0."""
+    return 1 - config.beta1 ** (step + 1), math.sqrt(1 - config.beta2 ** (step + 1))
+
+
+@torch.no_grad()
+def norms(gradients: Sequence[Tensor]) -> Tensor:
+    """Each model's norm over all sections (N,), in fp32."""
+    squares = [torch.linalg.vector_norm(each, dim=1, dtype=torch.float32).square() for each in gradients]
+    return torch.stack(squares).sum(dim=0).sqrt()
+
+
+@dataclass(frozen=True)
 class AdamW:
     config: TrainingConfig
-    decays_W: Tensor
-    first_NW: Tensor
-    second_NW: Tensor
-
-    @classmethod
-    def begin(cls, config: TrainingConfig, decays_W: Tensor, weights_NW: Tensor) -> "AdamW":
-        return cls(config, decays_W, torch.zeros_like(weights_NW), torch.zeros_like(weights_NW))
 
     @torch.no_grad()
-    def update(self, weights_NW: Tensor, gradients_NW: Tensor, rates_N: Tensor, step: int) -> Tensor:
-        """Changes the weights in place; `step` counts from 0. Returns the gradients' norms before clipping (N,).
+    def update(
+        self,
+        weights_NS: Tensor,
+        first_NS: Tensor,
+        second_NS: Tensor,
+        decays_S: Tensor,
+        gradients_NS: Tensor,
+        norms_N: Tensor,
+        rates_N: Tensor,
+        corrections_2: Tensor,
+        copy_NS: Tensor | None = None,
+    ) -> None:
+        """Changes a section's weights and moments in place, and a copy of the weights in another precision.
 
         A model whose gradient is not finite keeps its weights; the others do not notice.
         """
         c = self.config
-        norms_N = gradients_NW.norm(dim=1)
-        finite_N = norms_N.isfinite()
-        shrink_N = (c.clip / (norms_N + 1e-6)).clamp(max=1.0)
-        gradients_NW = gradients_NW * shrink_N[:, None]
-        if not bool(finite_N.all()):
-            gradients_NW = torch.where(finite_N[:, None], gradients_NW, 0.0)
-            rates_N = torch.where(finite_N, rates_N, 0.0)
-        self.first_NW.lerp_(gradients_NW, 1 - c.beta1)
-        self.second_NW.mul_(c.beta2).addcmul_(gradients_NW, gradients_NW, value=1 - c.beta2)
-        weights_NW.mul_(1 - rates_N[:, None] * c.weight_decay * self.decays_W)
-        scale = self.second_NW.sqrt().div_((1 - c.beta2 ** (step + 1)) ** 0.5).add_(c.epsilon)
-        weights_NW.sub_(self.first_NW / scale * (rates_N[:, None] / (1 - c.beta1 ** (step + 1))))
-        return norms_N
+        finite_N1 = norms_N.isfinite()[:, None]
+        shrink_N1 = (c.clip / (norms_N + 1e-6)).clamp(max=1.0)[:, None]
+        gradients_NS = torch.where(finite_N1, gradients_NS * shrink_N1, 0.0)
+        rate_N1 = torch.where(finite_N1, rates_N[:, None], 0.0)
+        first_NS.lerp_(gradients_NS, 1 - c.beta1)
+        second_NS.mul_(c.beta2).addcmul_(gradients_NS, gradients_NS, value=1 - c.beta2)
+        weights_NS.mul_(torch.where(decays_S, 1 - rate_N1 * c.weight_decay, 1.0))
+        scale_NS = second_NS.sqrt().div_(corrections_2[1]).add_(c.epsilon)
+        weights_NS.sub_(first_NS / scale_NS * (rate_N1 / corrections_2[0]))
+        if copy_NS is not None:
+            copy_NS.copy_(weights_NS)

@@ -2,21 +2,24 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import numpy as np
 import torch
 
-from lengthwise.engine.batches import TrainingData
+from lengthwise.engine.batches import TrainingData, best_row_width
 from lengthwise.engine.recipe import DataConfig
+from lengthwise.engine.state import STATE, load_tensors, save_tensors
 from lengthwise.errors import UserError
 from lengthwise.evaluation.generate import MARGIN
 from lengthwise.evaluation.test_set import test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
-from lengthwise.records.directory import RunDirectory, StudyDirectory
-from lengthwise.records.files import read_json
+from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
+from lengthwise.records.files import read_json, write_json
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.study import Run, make_task
 
@@ -44,6 +47,11 @@ class FleetPlan:
         """The longest sequences of all its runs."""
         lengths = [sequence_lengths(run) for run in self.runs]
         return Lengths(max(each.trained for each in lengths), max(each.met for each in lengths))
+
+    @cached_property
+    def row_width(self) -> int:
+        """Tokens in a row of packed training examples; the same for all its runs."""
+        return row_width_of(self.runs[0])
 
     def build(self) -> Decoder:
         """The architecture of the fleet; its weights come later, one set for each run."""
@@ -79,6 +87,23 @@ def plan(runs: Sequence[Run], directory: StudyDirectory, largest: int) -> list[F
     return fleets
 
 
+def split(fleet: FleetPlan, directory: StudyDirectory) -> list[FleetPlan]:
+    """Two fleets instead of one, with what it had reached: the first half and the rest."""
+    middle = len(fleet.runs) // 2
+    whole = directory.fleets / fleet.id
+    halves = [FleetPlan(fleet.runs[:middle]), FleetPlan(fleet.runs[middle:])]
+    for half, rows in zip(halves, (slice(middle), slice(middle, None)), strict=True):
+        folder = directory.fleets / half.id
+        make_folder(folder)
+        if (whole / STATE).exists():
+            tensors, metadata = load_tensors(whole / STATE)
+            metadata.pop("checksum")
+            save_tensors(folder / STATE, {name: value[rows].clone() for name, value in tensors.items()}, metadata)
+        write_json(folder / "fleet.json", {"runs": [run.fingerprint for run in half.runs]})
+    shutil.rmtree(whole)
+    return halves
+
+
 def run_directory(directory: StudyDirectory, run: Run) -> RunDirectory:
     return directory.run(run.title, run.encoding.label, run.seed, run.fingerprint)
 
@@ -90,18 +115,20 @@ def sequence_lengths(run: Run) -> Lengths:
 
 
 def row_width_of(run: Run) -> int:
-    """Tokens in a row of packed training examples: the longest and the shortest just fit side by side."""
-    sizes = _sizes(json.dumps(run.task), run.data)
-    return sizes.longest_trained + sizes.shortest_trained
+    """Tokens in a row of packed training examples."""
+    return best_row_width(_sizes(json.dumps(run.task), run.data).trained, run.training.batch)
 
 
 @dataclass(frozen=True)
 class _Sizes:
     """Of sequences, in tokens."""
 
-    shortest_trained: int
-    longest_trained: int
+    trained: np.ndarray
     longest: int
+
+    @property
+    def longest_trained(self) -> int:
+        return int(self.trained.max())
 
 
 @lru_cache(maxsize=256)
@@ -116,7 +143,7 @@ def _sizes(task_table: str, data: DataConfig) -> _Sizes:
     longest = max(int(test.size.max()), int(trained.max()))
     # A model that writes for itself may go on a little longer than the gold text.
     room = MARGIN if Scratchpad(data.scratchpad).steps else 0
-    return _Sizes(int(trained.min()), int(trained.max()), longest + room)
+    return _Sizes(trained, longest + room)
 
 
 def shape_key(run: Run) -> str:
@@ -135,7 +162,8 @@ def shape_key(run: Run) -> str:
     shapes = [(name, list(parameter.shape)) for name, parameter in model.named_parameters()]
     table = run.table()
     shared = {key: table[key] for key in ("encoding", "model", "training")}
+    for own in ("learning_rate", "final_learning_rate", "warmup"):  # each model of a fleet may have its own
+        shared["training"].pop(own)
     # Dropout depends on the place in a row, and a table of positions on the context: those must agree too.
-    width = row_width_of(run) if run.model.dropout else None
     context = vars(sequence_lengths(run)) if model.last_position is not None else None
-    return json.dumps([shapes, shared, width, context], sort_keys=True)
+    return json.dumps([shapes, shared, row_width_of(run), context], sort_keys=True)

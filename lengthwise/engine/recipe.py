@@ -73,8 +73,11 @@ class TrainingConfig:
     beta2: float = 0.999
     epsilon: float = 1e-8
     validate_every: int = 2000
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the forward and backward pass; weights and optimizer state are always fp32."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of the forward and backward pass; weights and optimizer state are always fp32.
+
+    `auto`: bf16 on a GPU, fp32 on a CPU. Published: fp32.
+    """
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "validate_every", "learning_rate", "clip", "epsilon"):
@@ -86,6 +89,10 @@ class TrainingConfig:
         for name in ("warmup", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
+
+    def precision_on(self, device: str) -> str:
+        """The arithmetic on a kind of device (`cpu`, `cuda`)."""
+        return self.precision if self.precision != "auto" else "bf16" if device == "cuda" else "fp32"
 
     def learning_rate_at(self, step: int) -> float:
         """For the update number `step`, counted from 0: up from nothing, then down in a straight line."""

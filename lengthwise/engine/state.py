@@ -2,6 +2,8 @@
 
 import json
 import zlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ from torch import Tensor
 
 from lengthwise.errors import RunError
 from lengthwise.records.files import replace
+
+STATE = "state.safetensors"
+"""The file in the folder of a fleet."""
 
 
 @dataclass
@@ -52,11 +57,19 @@ class TrainingState:
 
     def save(self, path: Path) -> None:
         """Keeps the previous state beside it, in case this one is damaged later."""
-        tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
+        self.copied()(path)
+
+    def copied(self) -> Callable[[Path], None]:
+        """A function that saves the state as it is now, whatever becomes of it meanwhile."""
+        tensors = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in self.tensors().items()}
         metadata = {"step": self.step, "seconds": self.seconds}
-        if path.exists():
-            path.replace(previous(path))
-        save_tensors(path, tensors, metadata)
+
+        def save(path: Path) -> None:
+            if path.exists():
+                path.replace(previous(path))
+            save_tensors(path, tensors, metadata)
+
+        return save
 
     def restore(self, path: Path) -> str | None:
         """Reads the newest undamaged state into this one; returns a warning where that is not the newest."""
@@ -76,6 +89,28 @@ class TrainingState:
         if warning is None:
             return None
         raise RunError(f"{warning}, and so is the state before it; delete {path.parent} to train again from the start")
+
+
+class Saver:
+    """Writes states while training goes on; an error of one is raised with the next, or by `close`."""
+
+    def __init__(self) -> None:
+        self._beside = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
+
+    def save(self, state: TrainingState, path: Path) -> None:
+        self.wait()
+        self._pending = self._beside.submit(state.copied(), path)
+
+    def wait(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+    def close(self) -> None:
+        """Waits for what is being written."""
+        self._beside.shutdown()
+        self.wait()
 
 
 def previous(path: Path) -> Path:

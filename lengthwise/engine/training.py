@@ -6,8 +6,9 @@ Shape letters: N models, W weights of one model.
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import torch
 from torch import Tensor
 
 from lengthwise import splits
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Fleet, to_device
-from lengthwise.engine.optimizer import AdamW
-from lengthwise.engine.plan import FleetPlan, row_width_of, run_directory
-from lengthwise.engine.state import TrainingState, save_tensors
+from lengthwise.engine.batches import TrainingData, best_row_width, collate
+from lengthwise.engine.capture import CapturedUpdater
+from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.optimizer import corrections
+from lengthwise.engine.plan import MEASURED, FleetPlan, run_directory
+from lengthwise.engine.state import STATE, Saver, TrainingState, save_tensors
+from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.errors import UserError
 from lengthwise.evaluation.answers import Verdict
 from lengthwise.evaluation.exact import Outcomes, judge
@@ -34,9 +37,14 @@ from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import derive
 from lengthwise.sequences import Sequences
 from lengthwise.study import Run
+from lengthwise.tasks.task import Task
 
-LARGEST_LOGITS = 2**25
-"""Elements of the largest logits tensor that evaluation makes at once (128 MiB)."""
+LARGEST_LOGITS = {"cpu": 2**25, "cuda": 2**29}
+"""Elements of the largest logits tensor that evaluation makes at once (128 MiB and 2 GiB)."""
+EVALUATED_TOGETHER = 512
+"""Examples of a model that evaluation reads in one go."""
+STEPS_AT_ONCE = {"cpu": 8, "cuda": 64}
+"""Steps that are prepared together; between two such stretches training can be saved."""
 
 
 @dataclass
@@ -46,6 +54,28 @@ class Progress:
     step: Callable[[int, int], None] = lambda step, steps: None
     note: Callable[[str], None] = lambda text: None
     done: Callable[[], None] = lambda: None
+
+
+class Source:
+    """Prepares steps for a fleet: the same ones, however they are cut into stretches."""
+
+    def __init__(self, runs: Sequence[Run], tasks: Sequence[Task], row_width: int) -> None:
+        self.runs, self.row_width = runs, row_width
+        self.data = [TrainingData(task, run.data, run.seed) for task, run in zip(tasks, runs, strict=True)]
+        self.pad = tasks[0].vocabulary.pad
+
+    def steps(self, first: int, end: int) -> Steps:
+        """Steps `first` to `end`."""
+        recipe = self.runs[0].training
+        numbers = range(first, end)
+        rates = [[run.training.learning_rate_at(step) for run in self.runs] for step in numbers]
+        examples = [each.slice(first * recipe.batch, len(numbers) * recipe.batch) for each in self.data]
+        return Steps(
+            collate(examples, self.pad, self.row_width, recipe.batch),
+            seeds_KN=np.array([[derive(run.seed, "dropout", step) for run in self.runs] for step in numbers]),
+            rates_KN=np.array(rates, np.float32),
+            corrections_K2=np.array([corrections(recipe, step) for step in numbers], np.float32),
+        )
 
 
 class Trainer:
@@ -58,8 +88,9 @@ class Trainer:
         device: torch.device,
         progress: Progress | None = None,
         save_every: float = 30.0,
+        compiles: bool = True,
     ) -> None:
-        """`save_every`: seconds between saved states; changes nothing in the results."""
+        """`save_every`: seconds between saved states. `compiles`: whether a GPU's steps are compiled and captured."""
         self.plan, self.runs, self.device = plan, plan.runs, device
         self.recipe = plan.runs[0].training
         self.progress = progress or Progress()
@@ -67,16 +98,21 @@ class Trainer:
         self.folder = directory.fleets / plan.id
         self.directories: list[RunDirectory] = [run_directory(directory, run) for run in plan.runs]
         self.tasks = [run.make_task() for run in plan.runs]
-        self.fleet = Fleet(plan.build(), len(plan.runs), device, self.recipe.precision)
+        self.fleet = Fleet(plan.build(), len(plan.runs), device, self.recipe.precision_on(device.type))
+        self.saver = Saver()
+        self.compiles = compiles
 
     @property
     def state_file(self) -> Path:
-        return self.folder / "state.safetensors"
+        return self.folder / STATE
 
     def run(self) -> None:
         """Begins or goes on, trains, evaluates, writes; does nothing for runs that are finished."""
         state = self._begin()
-        self._train(state)
+        try:
+            self._train(state)
+        finally:
+            self.saver.close()  # nobody writes here any more when others may
         self._finish(state)
         shutil.rmtree(self.folder)
 
@@ -91,6 +127,7 @@ class Trainer:
         self.fleet.initialize([run.seed for run in self.runs])
         state = TrainingState.begin(self.fleet.matrix_NW)
         warning = state.restore(self.state_file)
+        self.fleet.refresh()
         if warning:
             self.progress.note(warning)
         for directory in self.directories:
@@ -116,60 +153,75 @@ class Trainer:
             "encoding_of_each_layer": model.encoding_names(),
             "encoding_resolved": resolved_encodings(model),
             "attention_scale": run.model.logit_scale,
+            "precision": self.recipe.precision_on(self.device.type),
             "parameters": sum(parameters.values()),
             "parameters_of_encoding": sum(n for name, n in parameters.items() if name.startswith("encodings.")),
             **provenance(device_name(self.device)),
         }
 
     def _train(self, state: TrainingState) -> None:
-        recipe, fleet = self.recipe, self.fleet
-        optimizer = AdamW(recipe, fleet.decays(), state.first_NW, state.second_NW)
-        data = [TrainingData(task, run.data, run.seed) for task, run in zip(self.tasks, self.runs, strict=True)]
+        recipe = self.recipe
+        updater = self.updater(state)
         validation = [validation_set(task, run.data) for task, run in zip(self.tasks, self.runs, strict=True)]
-        pad = self.tasks[0].vocabulary.pad
-        row_width = max(row_width_of(run) for run in self.runs)
-        drops = self.runs[0].model.dropout > 0
-        log_every = max(1, recipe.steps // 200)
+        source = Source(self.runs, self.tasks, self.plan.row_width)
         started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
-        while state.step < recipe.steps:
-            step = state.step
-            batch = collate([each.slice(step * recipe.batch, recipe.batch) for each in data], pad, row_width)
-            seeds_N = self._dropout_seeds(step) if drops else None
-            losses_N, gradients_NW = fleet.gradients(to_device(batch, self.device), seeds_N)
-            rate = recipe.learning_rate_at(step)
-            rates_N = torch.full((len(self.runs),), rate, device=self.device)
-            norms_N = optimizer.update(fleet.matrix_NW, gradients_NW, rates_N, step)
-            state.step = step + 1
-            last = state.step == recipe.steps
-            self._watch(state, norms_N)
-            if state.step % log_every == 0 or last:
-                self._log(state.step, {"loss": losses_N.tolist(), "gradient_norm": norms_N.tolist()}, rate)
-            if state.step % recipe.validate_every == 0 or last:
-                self._validate(state, validation)
-            state.seconds = seconds_before + time.monotonic() - started
-            if last or time.monotonic() - saved >= self.save_every:
-                state.save(self.state_file)
-                saved = time.monotonic()
-            self.progress.step(state.step, recipe.steps)
+        unread: tuple[int, Measured] | None = None
+        with ThreadPoolExecutor(1) as beside:  # prepares the next steps while the device does these
+            upcoming = beside.submit(source.steps, state.step, self._until(state.step))
+            while state.step < recipe.steps:
+                first, steps = state.step, upcoming.result()
+                state.step = first + len(steps)
+                last = state.step == recipe.steps
+                if not last:
+                    upcoming = beside.submit(source.steps, state.step, self._until(state.step))
+                measured = updater.run(steps)
+                # What the steps before gave is read while the device is busy with these.
+                self._note(state, unread)
+                unread = (first, measured)
+                saves = last or time.monotonic() - saved >= self.save_every
+                validates = last or state.step % recipe.validate_every == 0
+                if saves or validates:
+                    self._note(state, unread)
+                    unread = None
+                if validates:
+                    self._validate(state, validation)
+                state.seconds = seconds_before + time.monotonic() - started
+                if saves:
+                    self.saver.save(state, self.state_file)
+                    saved = time.monotonic()
+                self.progress.step(state.step, recipe.steps)
 
-    def _dropout_seeds(self, step: int) -> Tensor:
-        seeds = [derive(run.seed, "dropout", step) for run in self.runs]
-        return torch.tensor(seeds, dtype=torch.int64, device=self.device)
+    def updater(self, state: TrainingState) -> Updater:
+        if self.device.type == "cuda" and self.compiles:
+            return CapturedUpdater(self.fleet, self.recipe, state, self.progress.note)
+        return Updater(self.fleet, self.recipe, state)
 
-    def _watch(self, state: TrainingState, norms_N: Tensor) -> None:
-        """A model that diverges is named, and keeps the weights it had; the others do not notice."""
-        finite_N = norms_N.isfinite()
-        if bool(finite_N.all()):
+    def _until(self, step: int) -> int:
+        """Where the steps that begin at `step` and are done in one go end; never beyond a validation."""
+        every = self.recipe.validate_every
+        return min(step + STEPS_AT_ONCE[self.device.type], (step // every + 1) * every, self.recipe.steps)
+
+    def _note(self, state: TrainingState, measured: tuple[int, Measured] | None) -> None:
+        """Logs some of the steps. A model that diverges is named, and keeps the weights it had; no other notices."""
+        if measured is None:
             return
-        for i in np.flatnonzero(~finite_N.cpu().numpy()):
-            if state.diverged_N[i] < 0:
-                state.diverged_N[i] = state.step
-                self.progress.note(f"{self.runs[i].name} diverged at step {state.step}: its gradient is not finite")
+        first, (losses_KN, norms_KN) = measured[0], measured[1].read()
+        for index, model in zip(*np.nonzero(~np.isfinite(norms_KN)), strict=True):
+            if state.diverged_N[model] < 0:
+                step = first + int(index) + 1
+                state.diverged_N[model] = step
+                self.progress.note(f"{self.runs[model].name} diverged at step {step}: its gradient is not finite")
+        every = max(1, self.recipe.steps // 200)
+        steps = first + 1 + np.arange(len(losses_KN))
+        for index in np.flatnonzero((steps % every == 0) | (steps == self.recipe.steps)):
+            values = {"loss": losses_KN[index].tolist(), "gradient_norm": norms_KN[index].tolist()}
+            self._log(int(steps[index]), values)
 
-    def _log(self, step: int, values: dict[str, list[float]], rate: float) -> None:
+    def _log(self, step: int, values: dict[str, list[float]]) -> None:
         for i, directory in enumerate(self.directories):
             if directory.is_finished:
                 continue
+            rate = self.runs[i].training.learning_rate_at(step - 1)
             row = {"step": step, "learning_rate": rate, **{name: column[i] for name, column in values.items()}}
             append_rows(directory.training, [row])
 
@@ -187,20 +239,26 @@ class Trainer:
 
     def evaluate(self, matrix_NW: Tensor, sequences: list[Sequences]) -> list[Outcomes]:
         """Each model on its own sequences."""
+        size = np.concatenate([each.size for each in sequences])
+        width = best_row_width(size[:: max(1, len(size) // MEASURED)], EVALUATED_TOGETHER)
         vocabulary_rows = self.fleet.model.embedding.num_embeddings
         longest = max(int((each.size - each.prompt).max()) for each in sequences)
-        together = max(1, LARGEST_LOGITS // (len(self.runs) * vocabulary_rows * longest))
-        predicted: list[list[np.ndarray]] = [[] for _ in sequences]
-        parts = -(-max(map(len, sequences)) // together)
-        for chosen in zip(*(np.array_split(np.arange(len(each)), parts) for each in sequences), strict=True):
-            rows = [each.select(indices) for each, indices in zip(sequences, chosen, strict=True)]
-            batch = collate(rows, self.tasks[0].vocabulary.pad)
-            tokens_NP = self.fleet.predictions(matrix_NW, to_device(batch, self.device)).cpu().numpy()
-            for i, real in enumerate(batch.weights_NP > 0):
-                predicted[i].append(tokens_NP[i][real])
+        largest = LARGEST_LOGITS[self.device.type] // (len(self.runs) * vocabulary_rows * longest)
+        together = max(1, min(EVALUATED_TOGETHER, largest, max(map(len, sequences))))
+        batches = collate(sequences, self.tasks[0].vocabulary.pad, width, together)
+        # All parts have one shape, so that they need one program.
+        batches = replace(batches, rows_K=np.full_like(batches.rows_K, batches.rows_K.max()))
+        batches = replace(batches, predictions_K=np.full_like(batches.predictions_K, batches.predictions_K.max()))
+        weights_NW = matrix_NW.to(self.fleet.dtype)
+        predicted_K = [
+            self.fleet.predictions(weights_NW, Batch.of(batches, index, self.device))
+            for index in range(len(batches.rows_K))
+        ]
+        predicted_KNP = torch.stack(predicted_K).cpu().numpy()
+        real_KNP = batches.targets_KNP >= 0
         return [
-            judge(np.concatenate(tokens), each, task.vocabulary.end)
-            for tokens, each, task in zip(predicted, sequences, self.tasks, strict=True)
+            judge(predicted_KNP[:, i][real_KNP[:, i]], each, task.vocabulary.end)
+            for i, (each, task) in enumerate(zip(sequences, self.tasks, strict=True))
         ]
 
     def _finish(self, state: TrainingState) -> None:

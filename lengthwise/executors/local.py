@@ -1,5 +1,6 @@
 """Executes a study on this machine: in this process, or in several worker processes side by side."""
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -7,15 +8,17 @@ from pathlib import Path
 
 import torch
 
-from lengthwise.engine.plan import FleetPlan, plan, run_directory
+from lengthwise.engine.plan import FleetPlan, plan, run_directory, split
 from lengthwise.engine.training import Progress, Trainer, choose_device
+from lengthwise.errors import RunError
 from lengthwise.executors.processes import Watch, run_in_workers
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.study import Study
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
-MOST_WEIGHTS = {"cpu": 200_000_000, "cuda": 1_500_000_000}
-"""Weights of all models of a fleet; training keeps about seven numbers for each."""
+MOST_WEIGHTS = {"cpu": 200_000_000, "cuda": 300_000_000}
+"""Weights of all models of a fleet. Training keeps about seven numbers for each and saves four of them every time; a
+large model gains little from company."""
 
 
 WIDE = 256
@@ -29,13 +32,17 @@ def run_study(
     watch: Watch | None = None,
     save_every: float = 30.0,
     workers: int = 1,
+    deterministic: bool = False,
 ) -> int:
     """Trains and evaluates what is not finished yet; returns the number of fleets that it worked on.
 
     Everything that can be wrong with the settings is found before anything is written. `workers`: processes that
-    train different fleets at the same time; 0 for one per core on a CPU.
+    train different fleets at the same time; 0 for one per core on a CPU. `deterministic`: the same bits every time on
+    a GPU too, a little slower.
     """
     chosen = choose_device(device)
+    if deterministic:
+        be_deterministic()
     directory = StudyDirectory(out)
     runs = study.runs()
     one = 12 * study.model.layers * study.model.width**2  # weights of one model, nearly
@@ -49,7 +56,7 @@ def run_study(
         side_by_side = chosen.type == "cpu" and study.model.width < WIDE
         workers = min(len(fleets), workers or ((os.cpu_count() or 1) if side_by_side else 1))
         if workers > 1:
-            run_in_workers(study, fleets, directory, str(chosen), save_every, workers, watch)
+            run_in_workers(study, fleets, directory, str(chosen), save_every, workers, watch, deterministic)
         else:
             for number, fleet in enumerate(fleets):
                 progress = watch(number, len(fleets), fleet) if watch else Progress()
@@ -60,11 +67,37 @@ def run_study(
 def train_fleet(
     fleet: FleetPlan, directory: StudyDirectory, device: torch.device, progress: Progress, save_every: float
 ) -> None:
+    """Trains a fleet; one that does not fit into memory is trained in two halves."""
     with one_thread() if fleet.runs[0].model.width < WIDE else nullcontext():
-        Trainer(fleet, directory, device, progress, save_every).run()
+        fits = _fits(fleet, directory, device, progress, save_every)
     if device.type == "cuda":
+        gc.collect()  # of a fleet that did not fit, the traceback held what it had
         torch.cuda.empty_cache()
+    if not fits:
+        if len(fleet.runs) == 1:
+            raise RunError(
+                f"{fleet.runs[0].name} does not fit into the memory of {device}; use a smaller model or batch"
+            )
+        progress.note(f"{len(fleet.runs)} models do not fit into memory together; going on with half of them at a time")
+        for half in split(fleet, directory):
+            train_fleet(half, directory, device, progress, save_every)
     progress.done()
+
+
+def _fits(
+    fleet: FleetPlan, directory: StudyDirectory, device: torch.device, progress: Progress, save_every: float
+) -> bool:
+    try:
+        Trainer(fleet, directory, device, progress, save_every).run()
+    except torch.cuda.OutOfMemoryError:
+        return False
+    return True
+
+
+def be_deterministic() -> None:
+    # For the matrix products of the GPU; read when the first of them is made.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 
 
 @contextmanager

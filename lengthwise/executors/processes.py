@@ -33,6 +33,7 @@ def run_in_workers(
     save_every: float,
     workers: int,
     watch: Watch | None,
+    deterministic: bool = False,
 ) -> None:
     """Trains all fleets; the first error of any worker stops the others and is raised here."""
     waiting: Queue[int] = Queue()
@@ -44,6 +45,7 @@ def run_in_workers(
         "folder": str(directory.path),
         "device": device,
         "save_every": save_every,
+        "deterministic": deterministic,
     }
     processes = [_start() for _ in range(workers)]
 

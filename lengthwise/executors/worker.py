@@ -14,7 +14,7 @@ import torch
 from lengthwise.engine.plan import FleetPlan
 from lengthwise.engine.training import Progress
 from lengthwise.errors import UserError
-from lengthwise.executors.local import train_fleet
+from lengthwise.executors.local import be_deterministic, train_fleet
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.study import study_from
 
@@ -26,6 +26,8 @@ def main() -> None:
     say = _Speaker()
     requests = _requests()
     setting = requests.get()
+    if setting["deterministic"]:
+        be_deterministic()
     study = study_from(setting["study"])
     by_fingerprint = {run.fingerprint: run for run in study.runs()}
     directory, device = StudyDirectory(Path(setting["folder"])), torch.device(setting["device"])

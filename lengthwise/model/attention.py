@@ -1,18 +1,21 @@
-"""Attention with every hook of an encoding: written out, or fused where nothing asks for the logits.
+"""Attention with every hook of an encoding: written out, or in one kernel where nothing asks for the logits.
 
 Shape letters: B batch, H query heads, G key-value heads, T queries, S keys, K head width, D model width.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Encoding
+from lengthwise.model import kernel
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.dropout import Dropout
+from lengthwise.model.linear import Linear
 from lengthwise.model.trace import LayerTrace, Trace
 
 
@@ -26,6 +29,12 @@ class Places:
     """True where a key may not be seen; None where the causal order says it all."""
     causal: bool
     """With `hidden_BTS` None: whether later keys are hidden, or (one cached step) there are none."""
+    segments_BT: Tensor | None = None
+    """Given where positions count up by one within each segment, so that distances are differences of index."""
+
+
+Backend = Literal["written", "fused", "kernel"]
+"""`fused`: PyTorch's own kernel, for a lone model. `kernel`: ours, for packed rows on a GPU, stacked or not."""
 
 
 class Attention(nn.Module):
@@ -33,10 +42,18 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         inner, shared = config.heads * config.head_width, config.groups * config.head_width
-        self.query = nn.Linear(config.width, inner, bias=False)
-        self.key = nn.Linear(config.width, shared, bias=False)
-        self.value = nn.Linear(config.width, shared, bias=False)
-        self.output = nn.Linear(inner, config.width, bias=False)
+        self.sizes = {"query": inner, "key": shared, "value": shared}
+        # One product instead of three: small models spend their time on starting kernels.
+        self.projection = Linear(config.width, sum(self.sizes.values()))
+        self.output = Linear(inner, config.width)
+
+    def project(self, x_BTD: Tensor) -> list[Tensor]:
+        """Queries, keys and values: (B, H, T, K), (B, G, T, K), (B, G, T, K)."""
+        return self._split(self.projection(x_BTD))
+
+    def _split(self, joined_BTC: Tensor) -> list[Tensor]:
+        parts = joined_BTC.split(list(self.sizes.values()), dim=-1)
+        return [part.unflatten(-1, (-1, self.config.head_width)).transpose(1, 2) for part in parts]
 
     def forward(
         self,
@@ -47,20 +64,29 @@ class Attention(nn.Module):
         layer: int = 0,
         cache: Cache | None = None,
         trace: Trace | None = None,
-        fused: bool = True,
+        backend: Backend = "fused",
     ) -> Tensor:
-        def heads(x: Tensor) -> Tensor:
-            return x.unflatten(-1, (-1, self.config.head_width)).transpose(1, 2)
-
-        q_BHTK = encoding.rotate(heads(self.query(x_BTD)), places.query_BT)
-        k_BGSK = encoding.rotate(heads(self.key(x_BTD)), places.query_BT)
-        v_BGSK = heads(self.value(x_BTD))
+        joined_BTC = self.projection(x_BTD)
+        in_kernel = backend == "kernel" and trace is None and _kernel_can(self.config, encoding, places)
+        if in_kernel and self.config.groups == self.config.heads and not _changes_queries(encoding):
+            # Nothing happens between projection and kernel: it reads what the product wrote.
+            joined_BTXHK = joined_BTC.unflatten(-1, (3, -1, self.config.head_width))
+            return self.output(_kernel(joined_BTXHK, encoding.geometry.logit_scale, encoding, places, dropout))
+        q_BHTK, k_BGSK, v_BGSK = self._split(joined_BTC)
+        q_BHTK = encoding.rotate(q_BHTK, places.query_BT)
+        k_BGSK = encoding.rotate(k_BGSK, places.query_BT)
         if cache is not None:
             k_BGSK, v_BGSK = cache.extend(layer, k_BGSK, v_BGSK)
         shared = self.config.heads // self.config.groups
         if shared > 1:
             k_BGSK, v_BGSK = k_BGSK.repeat_interleave(shared, dim=1), v_BGSK.repeat_interleave(shared, dim=1)
-        mixed_BHTK = attend(q_BHTK, k_BGSK, v_BGSK, encoding, places, dropout, trace, fused)
+        if in_kernel:
+            scale = encoding.scale(places.query_BT)
+            if isinstance(scale, Tensor):
+                q_BHTK, scale = (q_BHTK.float() * scale).to(q_BHTK.dtype), 1.0
+            joined_BTXHK = torch.stack([x.transpose(1, 2) for x in (q_BHTK, k_BGSK, v_BGSK)], dim=2)
+            return self.output(_kernel(joined_BTXHK, scale, encoding, places, dropout))
+        mixed_BHTK = attend(q_BHTK, k_BGSK, v_BGSK, encoding, places, dropout, trace, backend)
         return self.output(mixed_BHTK.transpose(1, 2).flatten(-2))
 
 
@@ -72,20 +98,20 @@ def attend(
     places: Places,
     dropout: Dropout,
     trace: Trace | None = None,
-    fused: bool = True,
+    backend: Backend = "fused",
 ) -> Tensor:
-    """Asks the encoding for scale and bias, then takes the fused kernel where it computes the same thing.
+    """Asks the encoding for scale and bias, then takes PyTorch's kernel where it computes the same thing.
 
     It does not where the logits are asked for, where the normalisation is another one, where dropout must follow our
-    seed, and where a bias would be rounded to bf16.
+    keys, and where a bias would be rounded to bf16.
     """
     scale = encoding.scale(places.query_BT)
-    bias = encoding.bias(q_BHTK, k_BHSK, places.query_BT, places.key_BS)
-    same_normalisation = type(encoding).normalize is Encoding.normalize
+    usual = trace is None and type(encoding).normalize is Encoding.normalize
+    bias = _bias(q_BHTK, k_BHSK, encoding, places)
     exact_bias = bias is None or bias.dtype == q_BHTK.dtype
-    if fused and trace is None and same_normalisation and exact_bias and not dropout.active:
+    if backend == "fused" and usual and exact_bias and not dropout.active:
         return _fused(q_BHTK, k_BHSK, v_BHSK, scale, bias, places)
-    content = (q_BHTK @ k_BHSK.transpose(-1, -2)).float() * scale
+    content = torch.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHSK).float() * scale
     logits = content if bias is None else content + bias
     hidden = _hidden(places, logits)
     if hidden is not None:
@@ -93,7 +119,42 @@ def attend(
     weights = encoding.normalize(logits)
     if trace is not None:
         trace.layers.append(LayerTrace(content, logits, weights))
-    return dropout.drop(weights).to(v_BHSK.dtype) @ v_BHSK
+    return torch.einsum("bhts,bhsk->bhtk", dropout.drop(weights).to(v_BHSK.dtype), v_BHSK)
+
+
+def _bias(q_BHTK: Tensor, k_BHSK: Tensor, encoding: Encoding, places: Places) -> Tensor | None:
+    if places.segments_BT is not None and type(encoding).bias is Encoding.bias:
+        # Distances are differences of index, in all rows the same: one row says it for all.
+        index = torch.arange(k_BHSK.shape[2], device=k_BHSK.device)[None]
+        return encoding.bias(q_BHTK, k_BHSK, index, index)
+    return encoding.bias(q_BHTK, k_BHSK, places.query_BT, places.key_BS)
+
+
+def _kernel_can(config: ModelConfig, encoding: Encoding, places: Places) -> bool:
+    """Whether our kernel computes what the encoding asks for: a bias by distance, the usual normalisation."""
+    cls = type(encoding)
+    usual = cls.normalize is Encoding.normalize and cls.bias is Encoding.bias
+    return usual and places.segments_BT is not None and kernel.supports(places.key_BS.shape[1], config.head_width)
+
+
+def _changes_queries(encoding: Encoding) -> bool:
+    return type(encoding).rotate is not Encoding.rotate or type(encoding).scale is not Encoding.scale
+
+
+def _kernel(joined_BTXHK: Tensor, scale: float, encoding: Encoding, places: Places, dropout: Dropout) -> Tensor:
+    """Mixed values (B, T, D). The kernel is written for stacked models: this is one."""
+    assert places.segments_BT is not None
+    table_HT = encoding.by_distance(torch.arange(joined_BTXHK.shape[1], device=joined_BTXHK.device))
+    key = dropout.next_key()
+    mixed_NBTHK = kernel.fused_attention(
+        joined_BTXHK[None],
+        places.segments_BT[None],
+        None if table_HT is None else table_HT[None],
+        None if key is None else key[None],
+        dropout.rate,
+        scale,
+    )
+    return mixed_NBTHK.squeeze(0).flatten(-2)
 
 
 def _fused(

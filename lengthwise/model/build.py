@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.model.attention import Attention
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.seeding import derive
@@ -71,8 +72,11 @@ def initialize(model: Decoder, seed: int) -> None:
             parameter.copy_(values.to(parameter.device))
 
 
-def initial_deviations(model: Decoder) -> Iterator[tuple[str, nn.Parameter, float | None]]:
-    """Name, weight and initial standard deviation; None for weights that start at one."""
+def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | None]]:
+    """Name, weight and initial standard deviation; None for weights that start at one.
+
+    A block's joined projection comes as its three parts, each with a name of its own.
+    """
     config = model.config
     t5 = {
         "query": (config.width * config.head_width) ** -0.5,
@@ -86,7 +90,7 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, nn.Parameter, floa
     # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
     residual = 0.02 / math.sqrt(2 * config.layers)
     llama = {"attention.output": residual, "feed_forward.output": residual}
-    for name, parameter in model.named_parameters():
+    for name, parameter in _named_parts(model):
         path = name.split(".")
         if path[0] == "encodings":
             yield name, parameter, model.distinct_encodings()[int(path[1])].initial(".".join(path[2:]))
@@ -96,3 +100,14 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, nn.Parameter, floa
             yield name, parameter, t5[path[-2] if path[-2] != "output" else ".".join(path[-3:-1])]
         else:
             yield name, parameter, llama.get(".".join(path[-3:-1]), config.embedding_deviation)
+
+
+def _named_parts(model: Decoder) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in model.named_parameters():
+        if name.endswith("attention.projection.weight"):
+            attention = cast(Attention, model.get_submodule(name.removesuffix(".projection.weight")))
+            parts = parameter.split(list(attention.sizes.values()), dim=1)
+            for part, weight in zip(attention.sizes, parts, strict=True):
+                yield name.replace("projection", part), weight
+        else:
+            yield name, parameter

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.errors import UserError
-from lengthwise.model.attention import Attention, Places
+from lengthwise.model.attention import Attention, Backend, Places
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.dropout import Dropout
+from lengthwise.model.dropout import Dropout, place_keys
+from lengthwise.model.linear import Linear, multiply
 from lengthwise.model.trace import Trace
 
 
@@ -34,11 +35,11 @@ class ReluFeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.width, config.inner_width, bias=False)
-        self.output = nn.Linear(config.inner_width, config.width, bias=False)
+        self.inner = Linear(config.width, config.inner_width)
+        self.output = Linear(config.inner_width, config.width)
 
     def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
-        return self.output(dropout.drop(F.relu(self.inner(x_BTD))))
+        return self.output(dropout.drop_relu(self.inner(x_BTD)))
 
 
 class SwigluFeedForward(nn.Module):
@@ -46,15 +47,18 @@ class SwigluFeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate = nn.Linear(config.width, config.inner_width, bias=False)
-        self.inner = nn.Linear(config.width, config.inner_width, bias=False)
-        self.output = nn.Linear(config.inner_width, config.width, bias=False)
+        self.gate = Linear(config.width, config.inner_width)
+        self.inner = Linear(config.width, config.inner_width)
+        self.output = Linear(config.inner_width, config.width)
 
     def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
         return self.output(dropout.drop(F.silu(self.gate(x_BTD)) * self.inner(x_BTD)))
 
 
 class Block(nn.Module):
+    PLACES = 4
+    """Where dropout acts: attention weights, both residual branches, inside the feed-forward."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(config.width)
@@ -68,13 +72,13 @@ class Block(nn.Module):
         encoding: Encoding,
         places: Places,
         dropout: Dropout,
-        layer: int,
-        cache: Cache | None,
-        trace: Trace | None,
-        fused: bool,
+        layer: int = 0,
+        cache: Cache | None = None,
+        trace: Trace | None = None,
+        backend: Backend = "fused",
     ) -> Tensor:
         normed = self.attention_norm(x_BTD)
-        x_BTD = x_BTD + dropout.drop(self.attention(normed, encoding, places, dropout, layer, cache, trace, fused))
+        x_BTD = x_BTD + dropout.drop(self.attention(normed, encoding, places, dropout, layer, cache, trace, backend))
         return x_BTD + dropout.drop(self.feed_forward(self.feed_forward_norm(x_BTD), dropout))
 
 
@@ -96,11 +100,11 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.final_norm = RMSNorm(config.width)
         tied = config.style == "t5"
-        self.unembedding = None if tied else nn.Linear(config.width, vocabulary_rows, bias=False)
+        self.unembedding = None if tied else Linear(config.width, vocabulary_rows)
         ends = [encoding.last_position for encoding in distinct if encoding.last_position is not None]
         self.last_position = min(ends, default=None)
-        self.fused = True
-        """Whether attention may take the fused kernel."""
+        self.backend: Backend = "fused"
+        """The attention kernel to take where it can."""
 
     def forward(
         self,
@@ -130,25 +134,40 @@ class Decoder(nn.Module):
         dropout_seed: Tensor | None = None,
     ) -> Tensor:
         """The normalised residual stream (B, T, D), from which `unembed` makes logits."""
-        dropout = Dropout(self.config.dropout, dropout_seed)
-        x_BTD = self.embedding(tokens_BT)
-        for encoding in self.distinct_encodings():
-            x_BTD = encoding.embed(x_BTD, places.query_BT)
-        x_BTD = dropout.drop(x_BTD)
+        sizes = self.dropout_places()
+        dropped = dropout_seed is not None and self.config.dropout > 0
+        keys = place_keys(dropout_seed, sum(sizes)).split(sizes) if dropped else [None for _ in sizes]
+        x_BTD = self.begin(tokens_BT, places.query_BT, keys[0])
         if trace is not None:
             trace.residual_BTD.append(x_BTD)
         for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, self.encoding_at(layer), places, dropout, layer, cache, trace, self.fused)
+            dropout = Dropout(self.config.dropout, keys[layer + 1], self.backend == "kernel")
+            x_BTD = block(x_BTD, self.encoding_at(layer), places, dropout, layer, cache, trace, self.backend)
             if trace is not None:
                 trace.residual_BTD.append(x_BTD)
         if cache is not None:
             cache.advance(tokens_BT.shape[1])
-        return dropout.drop(self.final_norm(x_BTD))
+        return self.end(x_BTD, keys[-1])
+
+    def begin(self, tokens_BT: Tensor, positions_BT: Tensor, keys: Tensor | None) -> Tensor:
+        """What the first layer reads."""
+        x_BTD = self.embedding(tokens_BT)
+        for encoding in self.distinct_encodings():
+            x_BTD = encoding.embed(x_BTD, positions_BT)
+        return Dropout(self.config.dropout, keys).drop(x_BTD)
+
+    def end(self, x_BTD: Tensor, keys: Tensor | None) -> Tensor:
+        """From what the last layer wrote."""
+        return Dropout(self.config.dropout, keys).drop(self.final_norm(x_BTD))
+
+    def dropout_places(self) -> list[int]:
+        """How many places drop in `begin`, in each block, in `end`."""
+        return [1, *(Block.PLACES for _ in self.blocks), 1]
 
     def unembed(self, hidden: Tensor) -> Tensor:
         if self.unembedding is not None:
             return self.unembedding(hidden).float()
-        return F.linear(hidden * self.config.width**-0.5, self.embedding.weight).float()
+        return multiply(hidden * self.config.width**-0.5, self.embedding.weight.t()).float()
 
     def new_cache(self, batch: int, capacity: int) -> Cache:
         shape = (batch, self.config.groups, capacity, self.config.head_width)
@@ -164,14 +183,19 @@ class Decoder(nn.Module):
         """The encoding of every layer, first layer first."""
         return [self.encoding_at(layer).name for layer in range(self.config.layers)]
 
+    @staticmethod
     def places(
-        self,
         tokens_BT: Tensor,
         positions_BT: Tensor | None = None,
         segments_BT: Tensor | None = None,
         cache: Cache | None = None,
+        consecutive: bool = False,
     ) -> Places:
-        """Where the tokens stand and what they see."""
+        """Where the tokens stand and what they see.
+
+        `consecutive`: the positions given count up by one within each segment, as those do that are not given.
+        """
+        consecutive = cache is None and (consecutive or positions_BT is None)
         length = tokens_BT.shape[1]
         before = 0 if cache is None else cache.used
         hidden_BTS = None
@@ -192,7 +216,7 @@ class Decoder(nn.Module):
         if positions_BT is None:
             positions_BT = torch.arange(before, before + length, device=tokens_BT.device)[None]
         key_positions = positions_BT if cache is None else cache.append_positions(positions_BT)
-        return Places(positions_BT, key_positions, hidden_BTS, causal=length > 1)
+        return Places(positions_BT, key_positions, hidden_BTS, length > 1, segments_BT if consecutive else None)
 
     def _check(self, positions_BT: Tensor) -> None:
         if self.last_position is None or torch.compiler.is_compiling() or positions_BT.is_meta:

@@ -1,4 +1,4 @@
-"""Dropout as a pure function of (seed, place, element): no generator state to save, to share or to disturb.
+"""Dropout as a pure function of (key, element): no generator state to save, to share or to disturb.
 
 So a resumed run drops what it would have dropped, and a model in a fleet drops what it would have dropped alone.
 """
@@ -6,30 +6,56 @@ So a resumed run drops what it would have dropped, and a model in a fleet drops 
 import torch
 from torch import Tensor
 
+from lengthwise.model import drop_kernel
+
+GOLDEN = -1640531535
+"""0x9E3779B1 as int32: spreads neighbouring elements over all 32 bits."""
+
 
 class Dropout:
-    """Drops in one forward pass; each call of `drop` is another place and has a mask of its own."""
+    """Drops in one part of a forward pass; each call of `drop` is another place and has a key of its own."""
 
-    def __init__(self, rate: float, seed: Tensor | None) -> None:
-        """`seed`: an int64 scalar, different for each step and model; None for no dropout (evaluation)."""
+    def __init__(self, rate: float, keys: Tensor | None, kernel: bool = False) -> None:
+        """`keys`: int32, one for each place; None for no dropout (evaluation). `kernel`: a GPU's own may be used."""
         self.rate = rate
-        self.seed = seed
+        self.kernel = kernel
+        self.keys = keys if rate > 0 else None
         self.place = 0
 
     @property
     def active(self) -> bool:
-        return self.seed is not None and self.rate > 0
+        return self.keys is not None
+
+    def next_key(self) -> Tensor | None:
+        """The key of the next place, for whoever drops there by the rule of `kept`; None where nothing is dropped."""
+        if self.keys is None:
+            return None
+        self.place += 1
+        return self.keys[self.place - 1]
 
     def drop(self, x: Tensor) -> Tensor:
-        if self.seed is None or self.rate == 0:
-            return x
-        self.place += 1
-        index = torch.arange(x.numel(), device=x.device, dtype=torch.int32).view(x.shape)
-        folded = (self.seed ^ (self.seed >> 32)).to(torch.int32)
-        key = _mix(folded + self.place * 0x3C6EF372 % 2**31)
-        bits = _mix(_mix(index) ^ key) & 0x7FFFFFFF
-        kept = bits >= int(self.rate * 2**31)
-        return x * (kept / (1 - self.rate)).to(x.dtype)
+        key = self.next_key()
+        return x if key is None else x * (kept(x.shape, key, self.rate) / (1 - self.rate)).to(x.dtype)
+
+    def drop_relu(self, x: Tensor) -> Tensor:
+        """`drop(relu(x))`, on a GPU in a kernel of its own: it is the largest array that is dropped from."""
+        key = self.next_key()
+        if key is not None and self.kernel:
+            return drop_kernel.drop_relu(x[None], key[None], self.rate).squeeze(0)
+        positive = x.relu()
+        return positive if key is None else positive * (kept(x.shape, key, self.rate) / (1 - self.rate)).to(x.dtype)
+
+
+def kept(shape: torch.Size, key: Tensor, rate: float) -> Tensor:
+    """Which elements of a tensor of this shape stay."""
+    index = torch.arange(shape.numel(), device=key.device, dtype=torch.int32).view(shape)
+    return (_mix((index ^ key) * GOLDEN) & 0x7FFFFFFF) >= int(rate * 2**31)
+
+
+def place_keys(seed: Tensor, places: int) -> Tensor:
+    """Keys (*, places) in int32 from int64 seeds (*) that are different for each step and model."""
+    folded = (seed ^ (seed >> 32)).to(torch.int32)
+    return _mix(_mix(folded)[..., None] + torch.arange(places, device=seed.device, dtype=torch.int32) * 0x3C6EF372)
 
 
 def _mix(x: Tensor) -> Tensor:

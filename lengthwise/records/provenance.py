@@ -31,7 +31,7 @@ def _version(package: str) -> str:
 
 def _commit() -> str:
     """The commit of this code, `+changes` where files differ from it, or `unknown` outside a checkout."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]  # the package
 
     def git(*words: str) -> str:
         return subprocess.run(

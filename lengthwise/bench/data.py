@@ -1,10 +1,11 @@
-"""How fast things are: prints a table and writes JSON; timings are reported, never asserted."""
+"""How long training examples take: drawn, split, tokenised, padded."""
 
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from lengthwise import registry, splits
+from lengthwise.bench.report import Report
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.sequences import render
 from lengthwise.splits import Split
@@ -36,3 +37,12 @@ def bench_data(count: int = 100_000, seed: int = 0) -> Iterator[dict[str, Any]]:
                 "first_seconds": round(seconds[0], 3),
                 "seconds": round(seconds[1], 3),
             }
+
+
+def report_data(count: int, report: Report) -> None:
+    """Every row of `bench_data`, in a table and in the report's file."""
+    columns: dict[str, str] = {}
+    for row in bench_data(count):
+        columns = columns or {key: key.replace("_", " ") for key in row}
+        report.add("rows", row)
+    report.show("rows", columns)

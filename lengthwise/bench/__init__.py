@@ -1,0 +1,1 @@
+"""How fast things are, beside what people use today; timings are reported, never asserted."""

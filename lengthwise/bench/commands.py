@@ -1,0 +1,192 @@
+"""What each `lengthwise bench` command measures and shows."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from lengthwise import registry
+from lengthwise.bench.arithmetic import Peak, measure_peak
+from lengthwise.bench.evaluation import time_evaluation
+from lengthwise.bench.growth import growth_row, points
+from lengthwise.bench.hugging_face import require_transformers
+from lengthwise.bench.report import Report
+from lengthwise.bench.start import time_start
+from lengthwise.bench.trainer import trainer_row
+from lengthwise.bench.training import training_row
+from lengthwise.bench.workload import default_size, workload
+from lengthwise.engine.training import choose_device, device_name
+from lengthwise.errors import UserError, nearest
+from lengthwise.model.config import SIZES
+
+TRAINING = {
+    "size": "size", "encoding": "encoding", "fleet": "fleet", "step_ms": "ms a step",
+    "step_ms_per_model": "per model", "end_to_end_ms": "end to end", "preparation_ms_per_model": "host ms",
+    "model_steps_per_second": "model steps/s", "tokens_per_second": "tokens/s",
+    "peak_share": "% of peak", "peak_memory_gib": "GiB", "padding_share": "% padding", "start_up_seconds": "start s",
+    "run_seconds": "whole run s", "note": "note",
+}  # fmt: skip
+TRAINER = {
+    "size": "size", "vocabulary_rows": "rows", "compiled": "compiled", "threads": "threads",
+    "step_ms": "ms a step", "model_steps_per_second": "steps/s", "tokens_per_second": "tokens/s",
+    "peak_share": "% of peak", "peak_memory_gib": "GiB", "padding_share": "% padding", "start_up_seconds": "start s",
+    "run_seconds": "whole run s",
+}  # fmt: skip
+EVALUATION = {
+    "method": "method", "size": "size", "encoding": "encoding", "precision": "precision", "batch": "batch",
+    "examples": "examples", "measured": "measured", "first_seconds": "first s", "seconds": "seconds",
+    "times_the_one_pass": "times the one pass",
+}  # fmt: skip
+GROWTH = {
+    "grows": "grows", "value": "to", "batch": "examples", "tokens_per_step": "tokens", "step_ms": "ms a step",
+    "step_ms_per_model": "per model", "microseconds_per_token": "µs a token", "flops": "TFLOP/s",
+    "peak_share": "% of peak", "peak_memory_gib": "GiB", "note": "note",
+}  # fmt: skip
+START = {
+    "size": "size", "encoding": "encoding", "cache": "cache", "start_up_seconds": "to first step s",
+    "process_seconds": "whole process s", "note": "note",
+}  # fmt: skip
+
+
+class Bench:
+    """A device, its measured peak, and the report that the commands fill."""
+
+    def __init__(self, device: str, console: Console, messages: Console, out: Path | None = None) -> None:
+        self.device = choose_device(device)
+        self.report = Report(console, messages, out, device_name(self.device))
+
+    @property
+    def kind(self) -> str:
+        return self.device.type
+
+    def peak(self) -> Peak:
+        """Measured once, and told."""
+        known = self.report.head.get("peak")
+        if known:
+            return Peak(**known)
+        peak = measure_peak(self.device)
+        self.report.note(peak=asdict(peak), threads=torch.get_num_threads())
+        self.report.messages.print(
+            f"{device_name(self.device)}: {peak.flops / 1e12:.3g} TFLOP/s in large {peak.precision} products, "
+            f"{peak.flops_of_layer / 1e12:.3g} in those of a base layer",
+            highlight=False,
+        )
+        return peak
+
+    def sizes(self, named: Sequence[str]) -> list[str]:
+        for size in named:
+            if size not in SIZES:
+                raise UserError(f"unknown size {size!r}; {nearest(size, SIZES)}")
+        return list(named) or [default_size(self.kind)]
+
+    def train(
+        self,
+        sizes: Sequence[str] = (),
+        encodings: Sequence[str] = (),
+        fleets: Sequence[int] = (),
+        task: str = "copy.repeat",
+        dropout: float | None = None,
+        steps: int = 256,
+    ) -> None:
+        """Our training; `encodings` may say `all`."""
+        chosen = [
+            workload(size, encoding, fleet, task, dropout)
+            for size in self.sizes(sizes)
+            for encoding in (registry.encodings.names() if "all" in encodings else encodings or ["none"])
+            for fleet in fleets or [1]
+        ]
+        for each in chosen:
+            each.runs()  # a wrong name is an error now, not after minutes
+        peak = self.peak()
+        for each in chosen:
+            row = training_row(each, self.device, peak, steps)
+            self.report.add("training", row, _told(row))
+        self.report.show("training", TRAINING, "Training")
+
+    def trainer(
+        self,
+        sizes: Sequence[str] = (),
+        compiled: bool | None = None,
+        task: str = "copy.repeat",
+        dropout: float | None = None,
+        steps: int = 256,
+        vocabulary_rows: int = 0,
+    ) -> None:
+        """Hugging Face's Trainer; not said whether compiled: both on a GPU, on a CPU not.
+
+        On a CPU with PyTorch's usual threads and with a single one: for small models the single one can be faster.
+        """
+        require_transformers()
+        chosen = [workload(size, task=task, dropout=dropout) for size in self.sizes(sizes)]
+        ways = [compiled] if compiled is not None else [False, True] if self.kind == "cuda" else [False]
+        threads = [False] if self.kind == "cuda" or torch.get_num_threads() == 1 else [False, True]
+        peak = self.peak()
+        for each in chosen:
+            for way in ways:
+                for single in threads:
+                    row = trainer_row(each, self.device, peak, steps, way, vocabulary_rows, single)
+                    self.report.add("trainer", row, f"GPT-2 {row['size']}: {row['step_ms']:.3g} ms a step")
+        self.report.show("trainer", TRAINER, "Hugging Face Trainer, GPT-2")
+
+    def evaluate(
+        self,
+        sizes: Sequence[str] = (),
+        encoding: str = "none",
+        task: str = "copy.repeat",
+        examples: int = 10_000,
+        sample: int = 320,
+        batch: int = 32,
+    ) -> None:
+        """The one pass against generating."""
+        try:
+            require_transformers()
+            compares = True
+        except UserError as error:
+            compares = False
+            self.report.messages.print(f"left out: {error}", highlight=False, markup=False)
+        for size in self.sizes(sizes):
+            chosen = workload(size, encoding, task=task)
+            for times in time_evaluation(chosen, self.device, examples, sample, batch, compares):
+                row = asdict(times)
+                self.report.add("evaluation", row, f"{times.method} {size}: {times.seconds:.3g} s")
+        self.report.show("evaluation", EVALUATION, f"Exact match; generation measured on {sample:,} and scaled up")
+
+    def growth(self, what: Sequence[str] = (), encoding: str = "none", steps: int = 64) -> None:
+        """The cost of a step as rows, widths or fleets grow."""
+        peak = self.peak()
+        for series in what or ("length", "width", "fleet"):
+            for point in points(series, self.kind, encoding):
+                times = training_row(point.workload, self.device, peak, steps, validates=False)
+                row = growth_row(point, times)
+                self.report.add("growth", row, f"{series} {point.value}: {_told(row)}")
+        self.report.show("growth", GROWTH, "Cost as the work grows")
+
+    def start(self, sizes: Sequence[str] = (), encodings: Sequence[str] = ()) -> None:
+        """Fresh processes, with an empty cache and with a filled one."""
+        for size in self.sizes(sizes):
+            for encoding in encodings or ["none"]:
+                chosen = workload(size, encoding)
+                chosen.runs()
+                for times in time_start(chosen, str(self.device)):
+                    row = {"size": size, "encoding": encoding, **asdict(times)}
+                    self.report.add("start", row, f"{times.cache}: {times.start_up_seconds:.3g} s")
+        self.report.show("start", START, "Start-up")
+
+    def everything(self) -> None:
+        """The whole comparison: minutes on a CPU, the better part of an hour on a GPU."""
+        on_gpu = self.kind == "cuda"
+        sizes = ["small", "base"] if on_gpu else []
+        encodings, fleets = (["all"], [1, 5, 15, 60]) if on_gpu else (["none"], [1, 5])
+        self.train(sizes, encodings, fleets, steps=256 if on_gpu else 64)
+        self.trainer(sizes, steps=256 if on_gpu else 64)
+        self.evaluate(sizes, examples=10_000 if on_gpu else 2000, sample=320 if on_gpu else 64)
+        self.growth(steps=64 if on_gpu else 8)
+        self.start(sizes)
+
+
+def _told(row: dict[str, Any]) -> str:
+    name = f"{row['size']} {row['encoding']} x {row['fleet']}"
+    return f"{name}: " + (f"{row['step_ms']:.3g} ms a step" if "step_ms" in row else row["note"])

@@ -1,0 +1,104 @@
+"""The rows of a benchmark: a table for people, JSON for programs, written anew with every row."""
+
+import importlib.metadata
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lengthwise.errors import UserError
+from lengthwise.records.files import write_json
+from lengthwise.records.provenance import provenance
+
+Columns = Mapping[str, str]
+"""Name of a field -> heading; `%` in a heading shows a share, `TFLOP/s` divides by 10^12."""
+
+COMPARED = ("transformers", "accelerate", "triton")
+"""Packages that matter here beside those that every result names."""
+WIDEST = 400
+"""Columns of text that a table may have in a file."""
+
+
+class Report:
+    """Sections of rows, in the order in which they come."""
+
+    def __init__(self, console: Console, messages: Console, out: Path | None = None, device: str = "CPU") -> None:
+        """`messages`: where each row is told as it comes. `device`: its name."""
+        if out is not None and not out.parent.is_dir():
+            raise UserError(f"the folder of --out {out} does not exist")  # now, not after minutes
+        self.console, self.messages, self.out = console, messages, out
+        self.head: dict[str, Any] = {"command": command(), **provenance(device)}
+        self.head["versions"] |= {name: version for name in COMPARED if (version := _version(name))}
+        self.sections: dict[str, list[dict[str, Any]]] = {}
+
+    def note(self, **facts: Any) -> None:
+        """Facts that belong to all rows."""
+        self.head |= facts
+        self._write()
+
+    def add(self, section: str, row: Mapping[str, Any], told: str = "") -> None:
+        self.sections.setdefault(section, []).append(dict(row))
+        if told:
+            self.messages.print(told, highlight=False, markup=False)
+        self._write()
+
+    def show(self, section: str, columns: Columns, title: str = "") -> None:
+        """Prints the rows of a section."""
+        rows = self.sections.get(section, [])
+        if rows:
+            table = table_of(rows, columns, title)
+            if not self.console.is_terminal:  # a file has room for whole lines
+                wide = self.console.options.update(width=WIDEST)
+                self.console.width = max(self.console.width, self.console.measure(table, options=wide).maximum)
+            self.console.print(table)
+            self.console.print()
+
+    def _write(self) -> None:
+        if self.out is not None:
+            write_json(self.out, {**self.head, **self.sections})
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False, title=title or None, title_justify="left")
+    shown = {key: heading for key, heading in columns.items() if any(row.get(key) not in (None, "") for row in rows)}
+    for key, heading in shown.items():
+        words = any(isinstance(row.get(key), str) for row in rows)
+        table.add_column(heading, justify="left" if words else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(row.get(key), heading) for key, heading in shown.items()))
+    return table
+
+
+def cell(value: Any, heading: str) -> str:
+    """As people read it: about three digits that count."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value.replace("[", "\\[")
+    if "%" in heading:
+        return f"{100 * value:.1f}"
+    if heading == "TFLOP/s":
+        value = value / 1e12
+    if isinstance(value, int) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
+
+
+def command() -> str:
+    """As it was typed, but with the mere name of an output file: folders tell of the machine, not of the numbers."""
+    words = [Path(word).name if before == "--out" else word for before, word in pairwise(sys.argv)]
+    return shlex.join(["lengthwise", *words])
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

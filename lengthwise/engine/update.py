@@ -1,0 +1,83 @@
+"""Updates of a fleet on its device: one step after the other, each a function of nothing but its inputs.
+
+Shape letters: K steps, N models, W weights of one model.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.engine.batches import Batches
+from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.optimizer import AdamW, norms
+from lengthwise.engine.recipe import TrainingConfig
+from lengthwise.engine.state import TrainingState
+
+
+@dataclass(frozen=True)
+class Steps:
+    """All that is needed for several updates."""
+
+    batches: Batches
+    seeds_KN: np.ndarray
+    """Of dropout."""
+    rates_KN: np.ndarray
+    corrections_K2: np.ndarray
+    """See `optimizer.corrections`."""
+
+    def __len__(self) -> int:
+        return len(self.rates_KN)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Losses and gradient norms of several updates, perhaps still on their way from the device."""
+
+    values_K2N: Tensor
+    wait: Callable[[], None] = lambda: None
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Losses and norms, (K, N) each."""
+        self.wait()
+        values = self.values_K2N.numpy()
+        return values[:, 0], values[:, 1]
+
+
+class Updater:
+    """Updates a fleet, launching one operation after the other: works wherever PyTorch does."""
+
+    def __init__(self, fleet: Fleet, recipe: TrainingConfig, state: TrainingState) -> None:
+        self.fleet, self.state = fleet, state
+        self.norms, self.change = norms, AdamW(recipe).update
+        self.decays_W = fleet.decays()
+        self.drops = fleet.model.config.dropout > 0
+
+    def run(self, steps: Steps) -> Measured:
+        return Measured(torch.stack([self.update(steps, index) for index in range(len(steps))]).cpu())
+
+    def update(self, steps: Steps, index: int) -> Tensor:
+        """One step of several; returns losses and norms (2, N)."""
+        arrays = (steps.seeds_KN[index], steps.rates_KN[index], steps.corrections_K2[index])
+        batch = Batch.of(steps.batches, index, self.fleet.device)
+        return self.step(batch, *(torch.from_numpy(array).to(self.fleet.device) for array in arrays))
+
+    def step(self, batch: Batch, seeds_N: Tensor, rates_N: Tensor, corrections_2: Tensor) -> Tensor:
+        fleet, state = self.fleet, self.state
+        losses_N, gradients = fleet.gradients(batch, seeds_N if self.drops else None)
+        norms_N = self.norms(list(gradients.values()))
+        for name, section in fleet.sections.items():
+            self.change(
+                section.cut(fleet.matrix_NW),
+                section.cut(state.first_NW),
+                section.cut(state.second_NW),
+                section.cut(self.decays_W[None])[0],
+                gradients[name],
+                norms_N,
+                rates_N,
+                corrections_2,
+                None if fleet.read_NW is fleet.matrix_NW else section.cut(fleet.read_NW),
+            )
+        return torch.stack([losses_N, norms_N])

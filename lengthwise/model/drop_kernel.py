@@ -1,0 +1,61 @@
+"""ReLU and dropout in one Triton kernel for stacked models; the gradient needs nothing but the output.
+
+Shape letters: N models, M elements of a model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lengthwise.model.kernel import jit, stacked, stays, tl, triton
+
+BLOCK = 1024
+
+
+def drop_relu(x: Tensor, key_N: Tensor, rate: float) -> Tensor:
+    """`x` (N, *): what is positive and kept, divided by 1 - rate. See `dropout.kept` for what is kept."""
+    return _drop_relu(x, key_N, rate)
+
+
+@torch.library.custom_op("lengthwise::drop_relu", mutates_args=())
+def _drop_relu(x: Tensor, key_N: Tensor, rate: float) -> Tensor:
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    count = x[0].numel()
+    with torch.cuda.device_of(x):
+        _forward[triton.cdiv(count, BLOCK), len(x)](
+            x, key_N.contiguous(), out, count, int(rate * 2**31), 1 / (1 - rate), BLOCK, num_warps=4
+        )
+    return out
+
+
+@_drop_relu.register_fake
+def _(x: Tensor, key_N: Tensor, rate: float) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.rate = inputs[2]
+    ctx.save_for_backward(output)
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    (out,) = ctx.saved_tensors
+    return torch.where(out > 0, grad * (1 / (1 - ctx.rate)), 0.0), None, None  # what came out positive was kept
+
+
+_drop_relu.register_autograd(_backward, setup_context=_setup_context)
+_drop_relu.register_vmap(stacked(_drop_relu))
+
+
+@jit
+def _forward(x, key, out, count, threshold, inverse, BLOCK: tl.constexpr):
+    n = tl.program_id(1).to(tl.int64)
+    index_M = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside_M = index_M < count
+    x_M = tl.load(x + n * count + index_M, mask=inside_M, other=0.0).to(tl.float32)
+    kept_M = stays(index_M.to(tl.uint32), tl.load(key + n), threshold)
+    tl.store(out + n * count + index_M, tl.where(kept_M & (x_M > 0), x_M * inverse, 0.0), mask=inside_M)

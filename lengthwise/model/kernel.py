@@ -1,0 +1,325 @@
+"""Causal attention for packed rows and stacked models as one fused kernel each way, written in Triton.
+
+Shape letters: N models, R rows, T tokens of a row (queries), S the same as keys, X = 3 for queries, keys and
+values, H heads, K head width. Inside a
+kernel the letters name the block that a program holds. Nothing is added up in an order left to chance: the same
+inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # PyTorch for the CPU comes without it; the functions below then stay plain, and are never called
+    triton = tl = cast(Any, None)
+
+jit: Any = triton.jit if triton is not None else lambda function: function
+
+LONGEST_WHOLE = 128
+"""The longest rows that one program holds whole; longer ones go in blocks (see `kernel_long`)."""
+
+
+def available(device: torch.device | str) -> bool:
+    """Whether the kernels run there: on a GPU, or on the CPU where Triton interprets them (TRITON_INTERPRET=1)."""
+    if triton is None:
+        return False
+    return torch.device(device).type == ("cpu" if triton.knobs.runtime.interpret else "cuda")
+
+
+def supports(length: int, head_width: int) -> bool:
+    """Whether there is a kernel for rows of that length and heads of that width."""
+    whole = length in (16, 32, 64, LONGEST_WHOLE)
+    in_blocks = length > LONGEST_WHOLE and length % 64 == 0
+    return (whole or in_blocks) and head_width in (16, 32, 64, 128)
+
+
+def fused_attention(
+    joined_NRTXHK: Tensor,
+    segments_NRT: Tensor,
+    table_NHT: Tensor | None = None,
+    key_N: Tensor | None = None,
+    rate: float = 0.0,
+    scale: float = 1.0,
+) -> Tensor:
+    """A token sees itself and the earlier tokens of its segment; returns the mixed values, (N, R, T, H, K).
+
+    X is 3: queries, keys and values in one array, as one product makes them. `table_NHT` is added to the logits by
+    distance; `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it. Under `torch.func.vmap`
+    the stacked models join N; gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
+    """
+    _, _, length, parts, _, head_width = joined_NRTXHK.shape
+    if not supports(length, head_width):
+        raise ValueError(f"no fused attention for rows of {length} and heads of {head_width}")
+    if parts != 3:
+        raise ValueError("fused attention takes queries, keys and values joined in the fourth dimension")
+    if joined_NRTXHK.dtype not in (torch.float32, torch.bfloat16):
+        raise ValueError(f"fused attention takes float32 and bfloat16, not {joined_NRTXHK.dtype}")
+    if table_NHT is not None and table_NHT.dtype != torch.float32:
+        raise ValueError(f"the table of biases must be float32, not {table_NHT.dtype}")
+    if not 0 <= rate < 1:
+        raise ValueError(f"a dropout rate lies in [0, 1), {rate} does not")
+    key_N = None if rate == 0 or key_N is None else key_N.to(torch.int32)
+    return _attention(joined_NRTXHK, segments_NRT, table_NHT, key_N, rate, scale)[0]
+
+
+@torch.library.custom_op("lengthwise::attention", mutates_args=())
+def _attention(
+    joined_NRTXHK: Tensor,
+    segments_NRT: Tensor,
+    table_NHT: Tensor | None,
+    key_N: Tensor | None,
+    rate: float,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Returns the output and, for long rows, the logarithm of each softmax's denominator (else it is empty)."""
+    out_NRTHK, lse_NRHT = _like_forward(joined_NRTXHK)
+    segments, table = _rows(segments_NRT), _rows(table_NHT)
+    q, k, v = _rows(joined_NRTXHK).unbind(3)
+    key_N = None if key_N is None else key_N.contiguous()
+    drop = (int(rate * 2**31), 1 / (1 - rate))
+    with torch.cuda.device_of(q):
+        if _whole(joined_NRTXHK):
+            N, R, T, H, K = q.shape
+            _forward_whole[H, R, N](
+                *(q, k, v, segments, table, key_N, out_NRTHK),
+                *_strides(q, segments, table),
+                *(scale, *drop, H, T, K),
+                num_warps=_warps(q),
+            )
+        else:
+            from lengthwise.model import kernel_long
+
+            strides = _strides(q, segments, table)
+            kernel_long.forward(q, k, v, segments, table, key_N, out_NRTHK, lse_NRHT, strides, scale, drop)
+    return out_NRTHK, lse_NRHT
+
+
+@torch.library.custom_op("lengthwise::attention_backward", mutates_args=())
+def _attention_backward(
+    grad_NRTHK: Tensor,
+    joined_NRTXHK: Tensor,
+    segments_NRT: Tensor,
+    table_NHT: Tensor | None,
+    key_N: Tensor | None,
+    out_NRTHK: Tensor | None,
+    lse_NRHT: Tensor | None,
+    rate: float,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Returns the gradients of queries, keys and values, joined, and of the table (empty without one)."""
+    djoined_NRTXHK, dtable_NHT = _like_backward(joined_NRTXHK, table_NHT)
+    dq, dk, dv = djoined_NRTXHK.unbind(3)
+    segments, table, grad = _rows(segments_NRT), _rows(table_NHT), _rows(grad_NRTHK)
+    q, k, v = _rows(joined_NRTXHK).unbind(3)
+    key_N = None if key_N is None else key_N.contiguous()
+    drop = (int(rate * 2**31), 1 / (1 - rate))
+    strides = (*_strides(q, segments, table), *grad.stride()[:4])
+    N, R, T, H, K = q.shape
+    with torch.cuda.device_of(q):
+        if _whole(joined_NRTXHK):
+            part_NRHT = None if table is None else table.new_empty((N, R, H, T))
+            _backward_whole[H, R, N](
+                *(q, k, v, segments, table, key_N, grad, dq, dk, dv, part_NRHT),
+                *(*strides, scale, *drop, H, T, K),
+                num_warps=_warps(q),
+            )
+        else:
+            from lengthwise.model import kernel_long
+
+            assert out_NRTHK is not None and lse_NRHT is not None
+            saved = (out_NRTHK.contiguous(), lse_NRHT.contiguous())
+            part_NRHT = kernel_long.backward(
+                q, k, v, segments, table, key_N, grad, *saved, dq, dk, dv, strides, scale, drop
+            )
+        if part_NRHT is not None:
+            torch.sum(part_NRHT, dim=1, out=dtable_NHT)
+    return djoined_NRTXHK, dtable_NHT
+
+
+def _whole(joined_NRTXHK: Tensor) -> bool:
+    """Whether one program holds a row: an fp32 product is three of the tensor cores', and registers end sooner."""
+    T, K = joined_NRTXHK.shape[2], joined_NRTXHK.shape[5]
+    return T <= LONGEST_WHOLE and (joined_NRTXHK.dtype == torch.bfloat16 or (T <= 64 and T * K <= 64 * 64))
+
+
+def _warps(q_NRTHK: Tensor) -> int:
+    return q_NRTHK.shape[2] // (16 if q_NRTHK.dtype == torch.bfloat16 else 8)
+
+
+def _rows(x: Any) -> Any:
+    """The kernels know every stride but the last, which they take to be 1."""
+    return x if x is None or x.stride(-1) == 1 else x.contiguous()
+
+
+def _strides(q: Tensor, segments: Tensor, table: Tensor | None) -> tuple[int, ...]:
+    """Keys and values have those of the queries."""
+    table_strides = (0, 0) if table is None else table.stride()[:2]
+    return (*q.stride()[:4], *segments.stride()[:2], *table_strides)
+
+
+def _like_forward(joined_NRTXHK: Tensor) -> tuple[Tensor, Tensor]:
+    N, R, T, _, H, K = joined_NRTXHK.shape
+    lse_NRHT = joined_NRTXHK.new_empty((N, R, H, 0 if _whole(joined_NRTXHK) else T), dtype=torch.float32)
+    return joined_NRTXHK.new_empty((N, R, T, H, K)), lse_NRHT
+
+
+def _like_backward(joined_NRTXHK: Tensor, table_NHT: Tensor | None) -> tuple[Tensor, Tensor]:
+    N, _, T, _, H, _ = joined_NRTXHK.shape
+    dtable_NHT = joined_NRTXHK.new_empty((N, H, 0 if table_NHT is None else T), dtype=torch.float32)
+    return joined_NRTXHK.new_empty(joined_NRTXHK.shape), dtable_NHT
+
+
+@_attention.register_fake
+def _(joined_NRTXHK: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return _like_forward(joined_NRTXHK)
+
+
+@_attention_backward.register_fake
+def _(_grad: Tensor, joined_NRTXHK: Tensor, _segments: Tensor, table_NHT: Any, *_: Any) -> tuple[Tensor, Tensor]:
+    return _like_backward(joined_NRTXHK, table_NHT)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.rate, ctx.scale = inputs
+    ctx.set_materialize_grads(False)
+    # A row held whole is computed afresh from its inputs; only blocks need what the forward pass found out.
+    ctx.save_for_backward(*tensors, *((None, None) if _whole(inputs[0]) else output))
+
+
+def _backward(ctx: Any, grad_NRTHK: Tensor, _grad_lse: Tensor) -> tuple[Tensor | None, ...]:
+    tensors = ctx.saved_tensors
+    djoined_NRTXHK, dtable_NHT = _attention_backward(grad_NRTHK, *tensors, ctx.rate, ctx.scale)
+    return djoined_NRTXHK, None, None if tensors[2] is None else dtable_NHT, None, None, None
+
+
+_attention.register_autograd(_backward, setup_context=_setup_context)
+
+
+def stacked(operator: Any) -> Any:
+    """Stacked models are more models: the stacking dimension joins N for the operator and leaves it afterwards."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
+        size = info.batch_size
+        joined = []
+        for x, dim in zip(inputs, in_dims, strict=True):
+            if isinstance(x, Tensor):
+                x = (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
+            joined.append(x)
+        outputs = operator(*joined)
+        if isinstance(outputs, Tensor):
+            return outputs.unflatten(0, (size, -1)), 0
+        return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0,) * len(outputs)
+
+    return rule
+
+
+_attention.register_vmap(stacked(_attention))
+_attention_backward.register_vmap(stacked(_attention_backward))
+
+
+@jit
+def stays(index, key, threshold):
+    """Whether dropout keeps the elements of a model with these numbers: `dropout.kept` in Triton."""
+    x = (index ^ key.to(tl.uint32)) * 0x9E3779B1
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x ^= x >> 15
+    x *= 0x846CA68B
+    x ^= x >> 16
+    return (x & 0x7FFFFFFF).to(tl.int32) >= threshold
+
+
+@jit
+def kept(key, row_T, s_S, T, threshold):
+    """Whether dropout keeps each weight; its number in the model is `row_T * T + s_S`."""
+    return stays(row_T.to(tl.uint32)[:, None] * T + s_S.to(tl.uint32)[None, :], key, threshold)
+
+
+@jit
+def masked_logits(q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, scale):
+    """Scaled products plus the bias by distance; minus infinity where a key may not be seen."""
+    logits_TS = tl.dot(q_TK, tl.trans(k_SK), input_precision="tf32x3") * scale
+    distance_TS = t_T[:, None] - s_S[None, :]
+    if table is not None:
+        logits_TS += tl.load(table + distance_TS, mask=distance_TS >= 0, other=0.0)
+    seen_TS = (distance_TS >= 0) & (segment_T[:, None] == segment_S[None, :])
+    return tl.where(seen_TS, logits_TS, float("-inf"))
+
+
+@jit
+def by_distance(x_TS, T: tl.constexpr):
+    """Sums of a square block by t - s: for distances 0..T-1, and for distances -T..-1 (its first place is 0)."""
+    t_T = tl.arange(0, T)
+    skewed_TT = tl.gather(x_TS, (t_T[:, None] - t_T[None, :]) & (T - 1), 1)
+    below_TT = t_T[:, None] >= t_T[None, :]
+    return tl.sum(tl.where(below_TT, skewed_TT, 0.0), 0), tl.sum(tl.where(below_TT, 0.0, skewed_TT), 0)
+
+
+@jit
+def _forward_whole(
+    q, k, v, segments, table, key, out,
+    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    scale, threshold, inverse, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    t_T, c_K = tl.arange(0, T), tl.arange(0, K)
+    q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    k_TK = tl.load(k + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    v_TK = tl.load(v + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
+    if table is not None:
+        table += n * table_N + h * table_H
+    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, scale)
+    raised_TS = tl.exp(logits_TS - tl.max(logits_TS, 1)[:, None])
+    weights_TS = raised_TS / tl.sum(raised_TS, 1)[:, None]
+    if key is not None:
+        kept_TS = kept(tl.load(key + n), (r * H + h) * T + t_T, t_T, T, threshold)
+        weights_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
+    mixed_TK = tl.dot(weights_TS.to(v_TK.dtype), v_TK, input_precision="tf32x3")
+    place_TK = ((n * tl.num_programs(1) + r) * T * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
+    tl.store(out + place_TK, mixed_TK.to(v_TK.dtype))
+
+
+@jit
+def _backward_whole(
+    q, k, v, segments, table, key, grad, dq, dk, dv, part,
+    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    t_T, c_K = tl.arange(0, T), tl.arange(0, K)
+    q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    k_TK = tl.load(k + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    v_TK = tl.load(v + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
+    segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
+    if table is not None:
+        table += n * table_N + h * table_H
+    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, scale)
+    raised_TS = tl.exp(logits_TS - tl.max(logits_TS, 1)[:, None])
+    weights_TS = raised_TS / tl.sum(raised_TS, 1)[:, None]
+    dweights_TS = tl.dot(grad_TK, tl.trans(v_TK), input_precision="tf32x3")
+    dropped_TS = weights_TS
+    if key is not None:
+        kept_TS = kept(tl.load(key + n), (r * H + h) * T + t_T, t_T, T, threshold)
+        dropped_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
+        dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
+    # Of a gradient: queries, keys and values stand side by side.
+    place_TK = ((n * tl.num_programs(1) + r) * T * 3 * H + h) * K + t_T[:, None] * (3 * H * K) + c_K[None, :]
+    dv_TK = tl.dot(tl.trans(dropped_TS.to(v_TK.dtype)), grad_TK, input_precision="tf32x3")
+    tl.store(dv + place_TK, dv_TK.to(v_TK.dtype))
+    dlogits_TS = weights_TS * (dweights_TS - tl.sum(weights_TS * dweights_TS, 1)[:, None])
+    if part is not None:
+        sums_T, _ = by_distance(dlogits_TS, T)
+        tl.store(part + ((n * tl.num_programs(1) + r) * H + h) * T + t_T, sums_T)
+    rounded_TS = dlogits_TS.to(q_TK.dtype)
+    dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
+    tl.store(dq + place_TK, dq_TK.to(q_TK.dtype))
+    dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale
+    tl.store(dk + place_TK, dk_TK.to(q_TK.dtype))

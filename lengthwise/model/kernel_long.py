@@ -1,0 +1,198 @@
+"""Fused causal attention for rows too long for one program: the flash algorithm, block by block.
+
+Shape letters as in `kernel`; here T is a block of queries, S a block of keys, and L the length of a row. Weights are
+rounded before their sum divides them, which in bf16 moves the last bit.
+"""
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from lengthwise.model.kernel import by_distance, jit, kept, masked_logits
+
+
+def _block(q: Tensor) -> int:
+    """An fp32 product is three of the tensor cores': a large block of them overflows the registers."""
+    return 64 if q.dtype == torch.bfloat16 else 32
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    segments: Tensor,
+    table: Tensor | None,
+    key: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    strides: tuple[int, ...],
+    scale: float,
+    drop: tuple[int, float],
+) -> None:
+    """Writes the output and the logarithm of each softmax's denominator."""
+    N, R, L, H, K = q.shape
+    B = _block(q)
+    shapes = (scale, *drop, L, H, K, B)
+    _forward[L // B * H, R, N](q, k, v, segments, table, key, out, lse, *strides, *shapes, num_warps=4)
+
+
+def backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    segments: Tensor,
+    table: Tensor | None,
+    key: Tensor | None,
+    grad: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    strides: tuple[int, ...],
+    scale: float,
+    drop: tuple[int, float],
+) -> Tensor | None:
+    """Writes the gradients of queries, keys and values; returns that of the table for each row: (N, R, H, T)."""
+    N, R, L, H, K = q.shape
+    B = _block(q)
+    grid = (L // B * H, R, N)
+    shapes = (scale, *drop, L, H, K, B)
+    delta = lse.new_empty(lse.shape)
+    # A block of queries knows no distance beyond its last token: those places stay 0.
+    part = None if table is None else table.new_zeros((N, R, H, L // B, L))
+    inputs = (q, k, v, segments, table, key, grad)
+    _backward_queries[grid](*inputs, out, lse, delta, dq, part, *strides, *shapes, num_warps=4)
+    _backward_keys[grid](*inputs, lse, delta, dk, dv, *strides, *shapes, num_warps=4)
+    return None if part is None else part.sum(3)
+
+
+@jit
+def _forward(
+    q, k, v, segments, table, key, out, lse,
+    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    scale, threshold, inverse, L, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    first = tl.program_id(0) // H * B
+    t_T, c_K = first + tl.arange(0, B), tl.arange(0, K)
+    k += n * q_N + r * q_R + h * q_H
+    v += n * q_N + r * q_R + h * q_H
+    segments += n * segments_N + r * segments_R
+    row = (n * tl.num_programs(1) + r) * H + h
+    q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    segment_T = tl.load(segments + t_T)
+    if table is not None:
+        table += n * table_N + h * table_H
+    # A finite start: a block without a single visible key must not subtract infinities.
+    highest_T = tl.full((B,), -1e30, tl.float32)
+    total_T = tl.zeros((B,), tl.float32)
+    mixed_TK = tl.zeros((B, K), tl.float32)
+    for start in range(0, first + B, B):
+        s_S = start + tl.arange(0, B)
+        k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
+        logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, scale)
+        higher_T = tl.maximum(highest_T, tl.max(logits_TS, 1))
+        shrink_T = tl.exp(highest_T - higher_T)
+        weights_TS = tl.exp(logits_TS - higher_T[:, None])
+        total_T = total_T * shrink_T + tl.sum(weights_TS, 1)
+        if key is not None:
+            kept_TS = kept(tl.load(key + n), (r * H + h) * L + t_T, s_S, L, threshold)
+            weights_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
+        v_SK = tl.load(v + s_S[:, None] * q_T + c_K[None, :])
+        mixed_TK = mixed_TK * shrink_T[:, None]
+        mixed_TK += tl.dot(weights_TS.to(v_SK.dtype), v_SK, input_precision="tf32x3")
+        highest_T = higher_T
+    place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
+    tl.store(out + place_TK, (mixed_TK / total_T[:, None]).to(q_TK.dtype))
+    tl.store(lse + row * L + t_T, highest_T + tl.log(total_T))
+
+
+@jit
+def _backward_queries(
+    q, k, v, segments, table, key, grad, out, lse, delta, dq, part,
+    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """One block of queries: its gradient, its part of the table's, and its `delta` for `_backward_keys`."""
+    h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    first = tl.program_id(0) // H * B
+    t_T, c_K, d_T = first + tl.arange(0, B), tl.arange(0, K), tl.arange(0, B)
+    k += n * q_N + r * q_R + h * q_H
+    v += n * q_N + r * q_R + h * q_H
+    segments += n * segments_N + r * segments_R
+    row = (n * tl.num_programs(1) + r) * H + h
+    q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
+    place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
+    delta_T = tl.sum(tl.load(out + place_TK).to(tl.float32) * grad_TK.to(tl.float32), 1)
+    tl.store(delta + row * L + t_T, delta_T)
+    lse_T = tl.load(lse + row * L + t_T)
+    segment_T = tl.load(segments + t_T)
+    if table is not None:
+        table += n * table_N + h * table_H
+        part += (row * (L // B) + first // B) * L
+    dq_TK = tl.zeros((B, K), tl.float32)
+    carried_T = tl.zeros((B,), tl.float32)
+    for start in range(0, first + B, B):
+        s_S = start + tl.arange(0, B)
+        k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
+        v_SK = tl.load(v + s_S[:, None] * q_T + c_K[None, :])
+        logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, scale)
+        weights_TS = tl.exp(logits_TS - lse_T[:, None])
+        dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
+        if key is not None:
+            kept_TS = kept(tl.load(key + n), (r * H + h) * L + t_T, s_S, L, threshold)
+            dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
+        dlogits_TS = weights_TS * (dweights_TS - delta_T[:, None])
+        if part is not None:
+            # The distances of two neighbouring blocks overlap: what lies above this one's diagonal belongs to the
+            # distances below the next one's.
+            below_T, above_T = by_distance(dlogits_TS, B)
+            tl.store(part + first - start + d_T, below_T + carried_T)
+            carried_T = above_T
+        dq_TK += tl.dot(dlogits_TS.to(q_TK.dtype), k_SK, input_precision="tf32x3")
+    # Of a gradient: queries, keys and values stand side by side.
+    place_TK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + t_T[:, None] * (3 * H * K) + c_K[None, :]
+    tl.store(dq + place_TK, (dq_TK * scale).to(q_TK.dtype))
+
+
+@jit
+def _backward_keys(
+    q, k, v, segments, table, key, grad, lse, delta, dk, dv,
+    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """One block of keys and values: their gradients."""
+    h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    first = tl.program_id(0) // H * B
+    s_S, c_K = first + tl.arange(0, B), tl.arange(0, K)
+    q += n * q_N + r * q_R + h * q_H
+    grad += n * grad_N + r * grad_R + h * grad_H
+    segments += n * segments_N + r * segments_R
+    row = (n * tl.num_programs(1) + r) * H + h
+    k_SK = tl.load(k + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
+    v_SK = tl.load(v + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
+    segment_S = tl.load(segments + s_S)
+    if table is not None:
+        table += n * table_N + h * table_H
+    dk_SK = tl.zeros((B, K), tl.float32)
+    dv_SK = tl.zeros((B, K), tl.float32)
+    for start in range(first, L, B):
+        t_T = start + tl.arange(0, B)
+        q_TK = tl.load(q + t_T[:, None] * q_T + c_K[None, :])
+        grad_TK = tl.load(grad + t_T[:, None] * grad_T + c_K[None, :])
+        logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, scale)
+        weights_TS = tl.exp(logits_TS - tl.load(lse + row * L + t_T)[:, None])
+        dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
+        dropped_TS = weights_TS
+        if key is not None:
+            kept_TS = kept(tl.load(key + n), (r * H + h) * L + t_T, s_S, L, threshold)
+            dropped_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
+            dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
+        dv_SK += tl.dot(tl.trans(dropped_TS.to(v_SK.dtype)), grad_TK, input_precision="tf32x3")
+        dlogits_TS = weights_TS * (dweights_TS - tl.load(delta + row * L + t_T)[:, None])
+        dk_SK += tl.dot(tl.trans(dlogits_TS.to(q_TK.dtype)), q_TK, input_precision="tf32x3")
+    place_SK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + s_S[:, None] * (3 * H * K) + c_K[None, :]
+    tl.store(dk + place_SK, (dk_SK * scale).to(k_SK.dtype))
+    tl.store(dv + place_SK, dv_SK.to(v_SK.dtype))

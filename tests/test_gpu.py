@@ -1,0 +1,146 @@
+"""What only a GPU can show: compiled and captured steps equal plain ones, alone and stacked, and come out the same."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise import registry
+from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.capture import CapturedUpdater
+from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.optimizer import corrections
+from lengthwise.engine.recipe import DataConfig, TrainingConfig
+from lengthwise.engine.state import TrainingState
+from lengthwise.engine.training import Progress
+from lengthwise.engine.update import Steps, Updater
+from lengthwise.executors.local import run_study
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
+from lengthwise.study import make_task, study_from
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+GPU = torch.device("cuda")
+# With Adam's usual epsilon a gradient that is zero but for rounding becomes a full step of a random sign.
+RECIPE = TrainingConfig(steps=48, batch=16, learning_rate=2e-3, weight_decay=0.1, clip=0.5, epsilon=1e-4)
+DATA = DataConfig(train_lengths=(2, 9), test_lengths=(10, 12), examples=0)
+TASKS = ["copy.words", "reverse.words"]
+
+
+def steps_of(models: list[int], first: int, count: int) -> Steps:
+    numbers = range(first, first + count)
+    data = [TrainingData(make_task(TASKS[i % 2]), DATA, seed=i) for i in models]
+    examples = [each.slice(first * RECIPE.batch, count * RECIPE.batch) for each in data]
+    return Steps(
+        collate(examples, 0, 64, RECIPE.batch),
+        seeds_KN=np.array([[1000 * step + i for i in models] for step in numbers]),
+        rates_KN=np.array([[RECIPE.learning_rate_at(step) * (1 + i) for i in models] for step in numbers], np.float32),
+        corrections_K2=np.array([corrections(RECIPE, step) for step in numbers], np.float32),
+    )
+
+
+def trained(models: list[int], captured: bool, encoding: dict[str, Any], precision: str, dropout: float) -> Fleet:
+    config = ModelConfig(layers=2, width=64, heads=4, dropout=dropout)
+    model = build(config, 128, [encoding], Lengths(64, 64))
+    fleet = Fleet(model, len(models), GPU, precision)
+    if not captured:
+        model.backend = "written"
+    fleet.initialize(models)
+    state = TrainingState.begin(fleet.matrix_NW)
+    notes: list[str] = []
+    updater = CapturedUpdater(fleet, RECIPE, state, notes.append) if captured else Updater(fleet, RECIPE, state)
+    for first in range(0, RECIPE.steps, 16):
+        updater.run(steps_of(models, first, 16)).read()
+    assert not notes, "nothing may fall back"
+    if isinstance(updater, CapturedUpdater):
+        assert any(graph is not None for graph in updater.graphs.values()), "some steps were replayed"
+    return fleet
+
+
+@pytest.mark.parametrize("name", sorted(registry.encodings.names()))
+@pytest.mark.parametrize("count", [1, 3])
+def test_every_encoding_in_our_kernel_equals_it_written_out(name: str, count: int) -> None:
+    config = ModelConfig(layers=2, width=64, heads=4, dropout=0.1)
+    fleet = Fleet(build(config, 128, [{"name": name}], Lengths(64, 64)), count, GPU)
+    assert fleet.model.backend == "kernel"
+    fleet.initialize(list(range(count)))
+    batch = Batch.of(steps_of(list(range(count)), 0, 1).batches, 0, GPU)
+    seeds = torch.arange(count, device=GPU)
+    losses, gradients = fleet.gradients(batch, seeds)
+    fleet.model.backend = "written"
+    expected, written = fleet.gradients(batch, seeds)
+    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-5)
+    for part, gradient in gradients.items():
+        assert (gradient - written[part]).norm() <= 1e-4 * written[part].norm(), part
+
+
+@pytest.mark.parametrize(("name", "count"), [("none", 3), ("t5", 3), ("rotary", 1)])
+def test_compiled_and_captured_steps_equal_plain_ones(name: str, count: int) -> None:
+    models = list(range(count))
+    fast = trained(models, True, {"name": name}, "fp32", 0.1)
+    plain = trained(models, False, {"name": name}, "fp32", 0.1)
+    torch.testing.assert_close(fast.matrix_NW, plain.matrix_NW, rtol=0, atol=2e-5)
+
+
+def test_a_fleet_equals_its_models_alone() -> None:
+    together = trained([0, 1, 2], True, {"name": "t5"}, "fp32", 0.1)
+    for i in range(3):
+        alone = trained([i], True, {"name": "t5"}, "fp32", 0.1)
+        torch.testing.assert_close(together.matrix_NW[i], alone.matrix_NW[0], rtol=0, atol=1e-5)
+
+
+def test_bf16_stays_near_fp32() -> None:
+    rough = trained([0, 1], True, {"name": "rotary"}, "bf16", 0.0)
+    exact = trained([0, 1], False, {"name": "rotary"}, "fp32", 0.0)
+    apart = (rough.matrix_NW - exact.matrix_NW).norm() / exact.matrix_NW.norm()
+    assert 0 < apart < 0.05
+
+
+class Stop(Exception):
+    pass
+
+
+def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    study = study_from(
+        {
+            "name": "x",
+            "summary": "",
+            "tasks": ["copy.words", "reverse.words"],
+            "encodings": ["t5"],
+            "seeds": [1],
+            "model": {"size": "tiny", "dropout": 0.1},
+            "data": {
+                "train_lengths": [2, 6],
+                "test_lengths": [7, 9],
+                "examples": 0,
+                "validation": 40,
+                "test_per_length": 20,
+            },
+            "training": {"steps": 200, "batch": 16, "learning_rate": 1e-3, "validate_every": 50},
+        }
+    )
+
+    def breaking_off(*_: Any) -> Progress:
+        def step(step: int, _steps: int) -> None:
+            if step == 100:
+                raise Stop
+
+        return Progress(step=step)
+
+    try:
+        run_study(study, tmp_path / "whole", "cuda", deterministic=True)
+        with pytest.raises(Stop):
+            run_study(study, tmp_path / "parts", "cuda", breaking_off, save_every=0, deterministic=True)
+        run_study(study, tmp_path / "parts", "cuda", deterministic=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    files = sorted((tmp_path / "whole").rglob("last.safetensors"))
+    assert len(files) == 2
+    for file in files:
+        other = tmp_path / "parts" / file.relative_to(tmp_path / "whole")
+        assert file.read_bytes() == other.read_bytes()

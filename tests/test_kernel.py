@@ -1,0 +1,296 @@
+"""The fused attention kernels against attention written out, in Triton's interpreter on the CPU.
+
+The interpreter must be asked for before Triton is imported, so the tests run in a process of their own. Shape letters
+as in `lengthwise.model.kernel`.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.func import functional_call, stack_module_state, vmap
+
+from lengthwise.model.drop_kernel import drop_relu
+from lengthwise.model.dropout import kept
+from lengthwise.model.kernel import available, fused_attention, supports
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_in_a_process_of_their_own() -> None:
+    environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command,
+        env=environment | {"TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def attention(q_NRTHK: Tensor, k_NRTHK: Tensor, v_NRTHK: Tensor, *others: Any) -> Tensor:
+    return fused_attention(torch.stack([q_NRTHK, k_NRTHK, v_NRTHK], dim=3), *others)
+
+
+def test_what_is_supported() -> None:
+    assert [length for length in range(1, 400) if supports(length, 64)] == [16, 32, 64, 128, 192, 256, 320, 384]
+    assert [width for width in range(1, 300) if supports(64, width)] == [16, 32, 64, 128]
+    assert available("cpu") == INTERPRETED
+    assert not available("meta")
+
+
+def test_what_is_refused() -> None:
+    fine, segments = torch.zeros(1, 1, 16, 1, 16), torch.zeros(1, 1, 16, dtype=torch.int64)
+    with pytest.raises(ValueError, match="rows of 24"):
+        attention(*[torch.zeros(1, 1, 24, 1, 16)] * 3, torch.zeros(1, 1, 24))
+    with pytest.raises(ValueError, match="joined"):
+        fused_attention(torch.stack([fine, fine], dim=3), segments)
+    with pytest.raises(ValueError, match="float16"):
+        attention(fine.half(), fine.half(), fine.half(), segments)
+    with pytest.raises(ValueError, match="rate"):
+        attention(fine, fine, fine, segments, None, torch.zeros(1, dtype=torch.int32), 1.0)
+
+
+def reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    segments: Tensor,
+    table: Tensor | None = None,
+    key: Tensor | None = None,
+    rate: float = 0.0,
+    scale: float = 1.0,
+) -> Tensor:
+    """Attention written out; the mask of dropout in int64, which does not wrap by itself."""
+    _, R, T, H, _ = q.shape
+    logits = torch.einsum("nrthk,nrshk->nrhts", q, k) * scale
+    distance = torch.arange(T)[:, None] - torch.arange(T)
+    if table is not None:
+        logits = logits + table[:, None, :, distance.clamp(min=0)]
+    seen = (distance >= 0) & (segments[..., :, None] == segments[..., None, :])
+    weights = logits.masked_fill(~seen[:, :, None], float("-inf")).softmax(-1)
+    if key is not None:
+        index = torch.arange(R * H * T * T, dtype=torch.int64).view(R, H, T, T)
+        x = times(index ^ key.long()[:, None, None, None, None] % 2**32, 0x9E3779B1)
+        x = times(x ^ (x >> 16), 0x7FEB352D)
+        x = times(x ^ (x >> 15), 0x846CA68B)
+        kept = (x ^ (x >> 16)) % 2**31 >= int(rate * 2**31)
+        weights = weights * kept / (1 - rate)
+    return torch.einsum("nrhts,nrshk->nrthk", weights, v)
+
+
+def times(x: Tensor, factor: int) -> Tensor:
+    """Modulo 2**32, in two halves: int64 does not hold the whole product."""
+    return (x * (factor & 0xFFFF) + ((x * (factor >> 16)) % 2**16) * 2**16) % 2**32
+
+
+def inputs(N: int, R: int, T: int, H: int, K: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Projections of which queries, keys and values are views; packed segments that end in padding; table; keys."""
+    draw = torch.Generator().manual_seed(T + K)
+    projected = torch.randn(N, R, T, 3 * H * K, generator=draw).to(dtype).requires_grad_()
+    segments = torch.randint(1, 4, (N, R, T), generator=draw).sort(-1).values
+    segments[..., -3:] = 0
+    table = torch.randn(N, H, T, generator=draw).requires_grad_()
+    key = torch.randint(-(2**31), 2**31, (N,), generator=draw).to(torch.int32)
+    return [projected, segments, table, key]
+
+
+def heads(projected: Tensor, K: int) -> list[Tensor]:
+    return [each.unflatten(-1, (-1, K)) for each in projected.chunk(3, -1)]
+
+
+def close(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], tolerance: float) -> None:
+    for each, wanted in zip(found, expected, strict=True):
+        assert each.shape == wanted.shape
+        assert (each.double() - wanted).abs().max() <= tolerance * wanted.abs().max()
+
+
+@pytest.fixture(autouse=INTERPRETED)
+def mended_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.6 interprets bf16 products as products of the bit patterns, and loops not at all with NumPy 2.4."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    patch, dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
+
+    def patch_tensor(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    def widened(x: Any) -> Any:
+        if x.dtype.scalar != tl.bfloat16:
+            return x
+        return interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
+        return dot(self, widened(a), widened(b), *others)
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_tensor)
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
+
+
+class Layer(torch.nn.Module):
+    """One model's attention with a projection before it; a scalar loss."""
+
+    def __init__(self, T: int, H: int, K: int) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(8, 3 * H * K, bias=False)
+        self.table = torch.nn.Parameter(torch.randn(H, T))
+        self.K = K
+
+    def forward(self, x_RTD: Tensor, segments_RT: Tensor, key: Tensor, rate: float) -> Tensor:
+        q, k, v = heads(self.project(x_RTD)[None], self.K)
+        out = attention(q, k, v, segments_RT[None], self.table[None], key.view(1), rate, self.K**-0.5)
+        return out.square().sum()
+
+
+class Fleet:
+    """Three stacked layers and a batch for each."""
+
+    def __init__(self, T: int, shared_batch: bool = False) -> None:
+        torch.manual_seed(0)
+        self.layers = [Layer(T, 1, 16) for _ in range(3)]
+        self.weights = {name: x.detach().requires_grad_() for name, x in stack_module_state(self.layers)[0].items()}
+        self.key = torch.tensor([5, -7, 2**31 - 1], dtype=torch.int32)
+        self.T = T
+        self.shared_batch = shared_batch
+        self.stacked = vmap(self.one, in_dims=(0, None, None, 0) if shared_batch else (0, 0, 0, 0))
+
+    def one(self, weights: dict[str, Tensor], x_RTD: Tensor, segments_RT: Tensor, key: Tensor) -> Tensor:
+        return functional_call(self.layers[0], weights, (x_RTD, segments_RT, key, 0.2))
+
+    def batch(self, rows: int) -> tuple[Tensor, Tensor]:
+        x, segments = torch.randn(3, rows, self.T, 8), torch.randint(0, 3, (3, rows, self.T)).sort(-1).values
+        return (x[0], segments[0]) if self.shared_batch else (x, segments)
+
+    def gradients(self, stacked: Callable[..., Tensor], x: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
+        losses = stacked(self.weights, x, segments, self.key)
+        return losses, *torch.autograd.grad(losses.sum(), list(self.weights.values()))
+
+    def alone(self, x: Tensor, segments: Tensor) -> tuple[Tensor, ...]:
+        def each(i: int) -> tuple[Tensor, ...]:
+            mine = {name: weight[i].detach().requires_grad_() for name, weight in self.weights.items()}
+            loss = self.one(mine, *((x, segments) if self.shared_batch else (x[i], segments[i])), self.key[i])
+            return loss, *torch.autograd.grad(loss, list(mine.values()))
+
+        return tuple(torch.stack(parts) for parts in zip(*map(each, range(3)), strict=True))
+
+
+class TestInterpreted:
+    __test__ = INTERPRETED
+
+    @pytest.mark.parametrize("dropped", [False, True])
+    @pytest.mark.parametrize("biased", [False, True])
+    @pytest.mark.parametrize(
+        ("shape", "dtype", "tolerance"),
+        [
+            ((1, 2, 32, 2, 16), torch.float32, 1e-5),
+            ((3, 2, 64, 2, 32), torch.float32, 1e-5),
+            ((2, 1, 192, 1, 16), torch.float32, 1e-5),
+            ((3, 1, 64, 2, 32), torch.bfloat16, 2e-2),
+            ((1, 1, 256, 2, 16), torch.bfloat16, 2e-2),
+        ],
+    )
+    def test_equals_attention_written_out(
+        self, shape: tuple[int, ...], dtype: torch.dtype, tolerance: float, biased: bool, dropped: bool
+    ) -> None:
+        projected, segments, table, key = inputs(*shape, dtype=dtype)
+        N, R, T, H, K = shape
+        rate, scale = 0.3 if dropped else 0.0, K**-0.5
+        leaves = [projected, table] if biased else [projected]
+        weigh = torch.randn(N, R, T, H, K, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+        def run(function: Callable[..., Tensor], convert: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+            bias = convert(table) if biased else None
+            chosen = key if dropped else None
+            out = function(*heads(convert(projected), K), segments, bias, chosen, rate, scale)
+            return out, *torch.autograd.grad(out, leaves, convert(weigh))
+
+        found = run(attention, lambda x: x)
+        assert found[0].is_contiguous() and found[0].dtype == dtype
+        close(found, run(reference, Tensor.double), tolerance)
+
+    @pytest.mark.parametrize("T", [16, 128])
+    def test_takes_any_strides_and_integers(self, T: int) -> None:
+        _, segments, table, _ = inputs(2, 2, T, 2, 16)
+        draw = torch.Generator().manual_seed(1)
+        q, k, v = (torch.randn(2, 16, 2, T, 2, generator=draw).permute(0, 2, 3, 4, 1) for _ in range(3))
+        spread = torch.stack([segments, -segments], -1).to(torch.int16)[..., 0]
+        turned = table.detach().transpose(1, 2).contiguous().transpose(1, 2)
+        close((attention(q, k, v, spread, turned),), (reference(q, k, v, segments, table).double(),), 1e-5)
+
+    @pytest.mark.parametrize(("pieces", "whole"), [((16, 32, 16), 64), ((128, 64), 192)])
+    def test_a_packed_segment_equals_itself_alone(self, pieces: tuple[int, ...], whole: int) -> None:
+        projected, _, table, _ = inputs(1, 1, whole, 2, 16)
+        segments = torch.repeat_interleave(torch.arange(1, len(pieces) + 1), torch.tensor(pieces)).view(1, 1, whole)
+        packed = attention(*heads(projected, 16), segments, table)
+        for mine, place in zip(packed.split(pieces, 2), projected.split(pieces, 2), strict=True):
+            length = mine.shape[2]
+            alone = attention(*heads(place, 16), torch.ones(1, 1, length), table[:, :, :length])
+            close((mine,), (alone.double(),), 1e-5)
+
+    @pytest.mark.parametrize(("T", "shared_batch"), [(32, False), (32, True), (128, False)])
+    def test_stacked_models_equal_each_alone(self, T: int, shared_batch: bool) -> None:
+        fleet = Fleet(T, shared_batch)
+        batch = fleet.batch(2 if T == 32 else 1)
+        close(fleet.gradients(fleet.stacked, *batch), tuple(x.double() for x in fleet.alone(*batch)), 1e-5)
+
+    def test_stacked_gradients_equal_each_alone(self) -> None:
+        projected, segments, table, key = inputs(3, 1, 16, 1, 16)
+        joined = torch.stack(heads(projected, 16), dim=3).detach()
+        backward = torch.ops.lengthwise.attention_backward.default
+
+        def one(*tensors: Tensor) -> tuple[Tensor, ...]:
+            return backward(*(x[None] for x in tensors), None, None, 0.2, 0.25)
+
+        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), key)
+        alone = [one(*each) for each in zip(*arguments, strict=True)]
+        expected = tuple(torch.stack(parts).double() for parts in zip(*alone, strict=True))
+        close(vmap(one)(*arguments), expected, 1e-6)
+
+    @pytest.mark.parametrize(("T", "sizes"), [(32, (2, 3)), (128, (2,))])
+    def test_compiled_stacked_models(self, T: int, sizes: tuple[int, ...]) -> None:
+        fleet = Fleet(T)
+        graphs = CompileCounterWithBackend("aot_eager")
+        compiled = torch.compile(fleet.stacked, backend=graphs, fullgraph=True)
+        for rows in sizes:
+            batch = fleet.batch(rows)
+            for each in batch:
+                torch._dynamo.mark_dynamic(each, 1)
+            expected = tuple(x.double() for x in fleet.gradients(fleet.stacked, *batch))
+            close(fleet.gradients(compiled, *batch), expected, 1e-5)
+        assert graphs.frame_count == 1
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_relu_and_dropout_equal_those_written_out(self, dtype: torch.dtype) -> None:
+        draw = torch.Generator().manual_seed(0)
+        x = torch.randn(3, 2, 700, generator=draw).to(dtype).requires_grad_()
+        key = torch.tensor([5, -(2**31), 2**31 - 1], dtype=torch.int32)
+        stays = torch.stack([kept(x.shape[1:], each, 0.3) for each in key])
+        written = x.relu() * (stays / 0.7)
+        for found in (drop_relu(x, key, 0.3), vmap(lambda a, b: drop_relu(a[None], b[None], 0.3)[0])(x, key)):
+            torch.testing.assert_close(
+                found.float(), written.float(), rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0
+            )
+            gradient = torch.autograd.grad(found.float().square().sum(), x)[0]
+            expected = torch.autograd.grad(written.float().square().sum(), x, retain_graph=True)[0]
+            torch.testing.assert_close(gradient, expected, rtol=3e-2 if dtype == torch.bfloat16 else 1e-5, atol=0)
+
+    def test_the_operators_keep_their_promises(self) -> None:
+        projected, segments, table, key = inputs(2, 1, 16, 1, 16)
+        operator = torch.ops.lengthwise.attention.default
+        torch.library.opcheck(operator, (torch.stack(heads(projected, 16), dim=3), segments, table, key, 0.1, 0.25))
