@@ -75,7 +75,7 @@ class Run:
 class Study:
     """The settings of a study file; `tasks` and `encodings` are names, or tables of a name and settings.
 
-    A task's table may also hold its own `train_lengths` and `test_lengths`.
+    A task's table may also hold its own `train_lengths`, `test_lengths` and `scratchpad`.
     """
 
     name: str
@@ -112,10 +112,10 @@ class Study:
         return [make_task(self.task_and_data(task)[0]).title for task in self.tasks]
 
     def task_and_data(self, choice: str | Mapping[str, Any]) -> tuple[str | dict[str, Any], DataConfig]:
-        """A task's table without its own lengths, and the data settings with them."""
+        """A task's table without its own data settings, and the data settings with them."""
         if not isinstance(choice, Mapping):
             return choice, self.data
-        own = {key: choice[key] for key in ("train_lengths", "test_lengths") if key in choice}
+        own = {key: choice[key] for key in ("train_lengths", "test_lengths", "scratchpad") if key in choice}
         table = {**configuration.table(self.data), **own}
         rest = {key: value for key, value in choice.items() if key not in own}
         return rest, configuration.read(DataConfig, table, f"task {choice.get('name', '')}") if own else self.data

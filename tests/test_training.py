@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from lengthwise.engine.packing import pack
 from lengthwise.engine.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
 from lengthwise.engine.state import Saver, TrainingState, load_tensors, previous, save_tensors
 from lengthwise.engine.training import Progress, Trainer
-from lengthwise.engine.update import Steps, Updater
+from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.local import run_study
 from lengthwise.records.directory import StudyDirectory
@@ -551,3 +552,41 @@ def test_the_same_run_with_other_task_settings_is_refused_before_training(finish
     folder, _ = finished
     with pytest.raises(UserError, match="with other settings"):
         run_study(small_study(tasks=[{"name": "copy.repeat", "symbols": 21}]), folder, "cpu")
+
+
+def test_a_fleet_that_does_not_fit_is_trained_in_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after it had reached something: the halves go on from there, and end with the same weights."""
+    study = small_study()
+    run_study(study, tmp_path / "whole", "cpu")
+    run, stretches, begun = Updater.run, Counter[int](), []
+
+    def too_large(self: Updater, steps: Steps) -> Measured:
+        stretches[id(self.fleet)] += 1
+        if self.fleet.count > 1 and stretches[id(self.fleet)] > 2:
+            raise torch.cuda.OutOfMemoryError("a double")
+        if self.fleet.count == 1 and stretches[id(self.fleet)] == 1:
+            begun.append(self.state.step)
+        return run(self, steps)
+
+    monkeypatch.setattr(Updater, "run", too_large)
+    notes: list[str] = []
+    run_study(study, tmp_path / "halves", "cpu", lambda *_: Progress(note=notes.append), save_every=0.0)
+    assert begun and min(begun) > 8, "nothing was trained twice"
+    assert any("do not fit" in note for note in notes)
+    assert not list((tmp_path / "halves" / "fleets").glob("*"))
+    files = sorted((tmp_path / "whole").rglob("last.safetensors"))
+    assert len(files) == len(study.runs())
+    for file in files:
+        mine, _ = load_tensors(file)
+        theirs, _ = load_tensors(tmp_path / "halves" / file.relative_to(tmp_path / "whole"))
+        for name, value in mine.items():
+            torch.testing.assert_close(value, theirs[name], rtol=0, atol=1e-5)
+
+
+def test_a_single_model_that_does_not_fit_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(self: Updater, steps: Steps) -> Measured:
+        raise torch.cuda.OutOfMemoryError("a double")
+
+    monkeypatch.setattr(Updater, "run", too_large)
+    with pytest.raises(RunError, match="does not fit into the memory of cpu; use a smaller"):
+        run_study(small_study(), tmp_path, "cpu")

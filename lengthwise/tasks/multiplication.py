@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lengthwise.examples import ABSENT, Column, Part
-from lengthwise.tasks.addition import ANSWER, DIGITS, STOP, Numbers, bounds, random_digits
+from lengthwise.examples import ABSENT, STEP_PARTS, Column, Part
+from lengthwise.scratchpad import SYMBOLS, Step, step_columns
+from lengthwise.tasks.addition import ANSWER, DIGITS, Numbers, bounds, random_digits
 from lengthwise.tasks.task import Span
 
 
@@ -16,15 +17,18 @@ class Multiplication(Numbers):
         Multiply 1 2 * 3 4 ? -> The answer is 4 0 8.
         Multiply 0 * 7 ? -> The answer is 0.
     Length: digits of each factor.
+
+    A step multiplies the first factor by one digit of the second, from the last digit to the first.
     """
 
     name = "multiplication"
     train_lengths = Span(1, 4)
     test_lengths = Span(5, 8)
     length_means = "digits of each factor"
+    step_parts = STEP_PARTS
 
     def symbols(self) -> Iterable[str]:
-        return ["Multiply", "*", "?", *DIGITS, *ANSWER.split(), STOP]
+        return ["Multiply", "*", "?", *DIGITS, *ANSWER.split(), "sum:", *SYMBOLS]
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
         return self.columns(random_digits(length, count, generator), random_digits(length, count, generator))
@@ -41,18 +45,42 @@ class Multiplication(Numbers):
         return 1 / (most**2 - least**2 + 1)
 
     def columns(self, a: np.ndarray, b: np.ndarray) -> list[Column]:
-        """From digits (examples, n), as written; the product is made digit by digit, so any n is exact."""
+        """From digits (examples, n), as written; products are made digit by digit, so any n is exact."""
         count, length = a.shape
-        places = np.zeros((count, 2 * length), dtype=np.int64)  # most significant first
-        for i in range(length):
-            places[:, i + 1 : i + 1 + length] += a[:, i : i + 1] * b
-        for place in reversed(range(1, 2 * length)):
-            carry, places[:, place] = np.divmod(places[:, place], 10)
-            places[:, place - 1] += carry
-        ids = self.digits(places)
-        ids[places[:, 0] == 0, 0] = ABSENT  # the product has 2n digits or one less
+        total = np.zeros((count, 2 * length), dtype=np.int64)  # most significant first
+        ids_a, ids_b = self.digits(a), self.digits(b)
+        steps = []
+        for place in reversed(range(length)):
+            product = np.zeros_like(total)
+            product[:, place + 1 : place + 1 + length] = a * b[:, place, None]
+            total = carried(total + product)
+            this = ids_b[:, place, None]
+            parts = {
+                Part.INPUT: this,
+                Part.COMPUTATION: self.beside(ids_a, "*", this),
+                Part.OUTPUT: self.number(carried(product)),  # with the zeros of its place, as one adds it
+                Part.VARIABLES: self.beside("sum:", self.number(total)),
+                Part.REMAINING: ids_b[:, :place],
+            }
+            steps.append(Step(parts))
         return [
             (Part.ANCHOR, self.fixed("Multiply")),
-            (Part.PROMPT, self.beside(self.digits(a), "*", self.digits(b), "?")),
-            *self.answer(ids),
+            (Part.PROMPT, self.beside(ids_a, "*", ids_b, "?")),
+            *step_columns(steps, self.vocabulary),
+            *self.answer(self.number(total)),
         ]
+
+    def number(self, places: np.ndarray) -> np.ndarray:
+        """Ids of the digits from the first that is not 0; of 0 the last."""
+        begun = np.cumsum(places, axis=1) > 0
+        begun[:, -1] = True
+        return np.where(begun, self.digits(places), ABSENT)
+
+
+def carried(places: np.ndarray) -> np.ndarray:
+    """Places (examples, n), most significant first, with what is above 9 carried to the left."""
+    places = places.copy()
+    for place in reversed(range(1, places.shape[1])):
+        carry, places[:, place] = np.divmod(places[:, place], 10)
+        places[:, place - 1] += carry
+    return places
