@@ -89,6 +89,7 @@ def run(
     settings: Settings = [],  # noqa: B006
     workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: one per core on a CPU.")] = 0,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 30.0,
+    only: Annotated[str, typer.Option(help="A part of it, e.g. task=addition,encoding=none.")] = "",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits every time on a GPU.")] = False,
 ) -> None:
     """Train and evaluate a study; goes on by itself where an earlier call was stopped."""
@@ -101,7 +102,7 @@ def run(
 
     try:
         with watching(messages) as watch:
-            worked = run_study(chosen, folder, device, watch, save_every, workers, deterministic)
+            worked = run_study(chosen, folder, device, watch, save_every, workers, deterministic, only)
     except KeyboardInterrupt:
         messages.print("Stopped. The same command goes on from the last saved state.")
         raise typer.Exit(130) from None

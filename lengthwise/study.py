@@ -20,6 +20,10 @@ NUMERICS = 3
 """Part of every fingerprint: raised when a change to this code changes the numbers of a run."""
 
 
+OWN = {"data": ("train_lengths", "test_lengths", "scratchpad"), "training": ("learning_rate",)}
+"""Settings that a task may have for itself in a study."""
+
+
 @dataclass(frozen=True)
 class EncodingChoice:
     """An encoding, or a schedule of several that is cycled over the layers, and what tables call it."""
@@ -29,8 +33,18 @@ class EncodingChoice:
 
 
 @dataclass(frozen=True)
+class TaskChoice:
+    """A task with the data and training settings that it has in a study, and what tables call it."""
+
+    title: str
+    task: str | dict[str, Any]
+    data: DataConfig
+    training: TrainingConfig
+
+
+@dataclass(frozen=True)
 class Run:
-    """One model on one task: everything that can change its numbers, and nothing else."""
+    """One model on one task: everything that can change its numbers, and what people call it."""
 
     task: dict[str, Any]
     encoding: EncodingChoice
@@ -38,6 +52,8 @@ class Run:
     model: ModelConfig
     data: DataConfig
     training: TrainingConfig
+    called: str = ""
+    """What results call its task, where that is not the task's own title."""
 
     def table(self) -> dict[str, Any]:
         return {
@@ -65,7 +81,7 @@ class Run:
     @cached_property
     def title(self) -> str:
         """What results call its task."""
-        return self.make_task().title
+        return self.called or self.make_task().title
 
     def make_task(self) -> Task:
         return make_task(self.task)
@@ -75,7 +91,7 @@ class Run:
 class Study:
     """The settings of a study file; `tasks` and `encodings` are names, or tables of a name and settings.
 
-    A task's table may also hold its own `train_lengths`, `test_lengths` and `scratchpad`.
+    A task's table may also hold its own `train_lengths`, `test_lengths`, `scratchpad` and `learning_rate`.
     """
 
     name: str
@@ -99,9 +115,9 @@ class Study:
             raise ValueError(f"seeds must be 0 or more, not {list(self.seeds)}")
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise ValueError(f"name must be a plain word, not {self.name!r}")
-        for choice in self.tasks:
-            task, data = self.task_and_data(choice)
-            data.spans(make_task(task))
+        for task in self.tasks:
+            choice = self.choice(task)
+            choice.data.spans(make_task(choice.task))
         for choice in self.encodings:
             for layer in read_encoding(choice).layers:
                 registry.encodings.entry(layer["name"])
@@ -109,16 +125,21 @@ class Study:
     @property
     def titles(self) -> list[str]:
         """What tables call the tasks."""
-        return [make_task(self.task_and_data(task)[0]).title for task in self.tasks]
+        return [self.choice(task).title for task in self.tasks]
 
-    def task_and_data(self, choice: str | Mapping[str, Any]) -> tuple[str | dict[str, Any], DataConfig]:
-        """A task's table without its own data settings, and the data settings with them."""
-        if not isinstance(choice, Mapping):
-            return choice, self.data
-        own = {key: choice[key] for key in ("train_lengths", "test_lengths", "scratchpad") if key in choice}
-        table = {**configuration.table(self.data), **own}
-        rest = {key: value for key, value in choice.items() if key not in own}
-        return rest, configuration.read(DataConfig, table, f"task {choice.get('name', '')}") if own else self.data
+    def choice(self, task: str | Mapping[str, Any]) -> TaskChoice:
+        """A task's table without its own settings, and the study's settings with them."""
+        if not isinstance(task, Mapping):
+            return TaskChoice(make_task(task).title, task, self.data, self.training)
+        own = {kind: {key: task[key] for key in keys if key in task} for kind, keys in OWN.items()}
+        rest = {key: value for key, value in task.items() if not any(key in settings for settings in own.values())}
+        where = f"task {task.get('name', '')}"
+        data = configuration.read(DataConfig, {**configuration.table(self.data), **own["data"]}, where)
+        training = configuration.read(TrainingConfig, {**configuration.table(self.training), **own["training"]}, where)
+        told = [str(own["data"]["scratchpad"])] if "scratchpad" in own["data"] else []
+        told += [f"rate {training.learning_rate:g}"] if "learning_rate" in own["training"] else []
+        title = make_task(rest).title + (f" ({', '.join(told)})" if told else "")
+        return TaskChoice(title, rest, data, training)
 
     @property
     def labels(self) -> list[str]:
@@ -127,11 +148,19 @@ class Study:
 
     def runs(self) -> list[Run]:
         """Every combination, with all settings resolved. Imports the encodings, and so torch."""
-        tasks = [self.task_and_data(choice) for choice in self.tasks]
+        choices = [self.choice(task) for task in self.tasks]
         runs = [
-            Run(task_table(task), _resolve(read_encoding(encoding)), seed, self.model, data, self.training)
+            Run(
+                task_table(choice.task),
+                _resolve(read_encoding(encoding)),
+                seed,
+                self.model,
+                choice.data,
+                choice.training,
+                choice.title,
+            )
             for encoding in self.encodings
-            for task, data in tasks
+            for choice in choices
             for seed in self.seeds
         ]
         named: dict[str, str] = {}

@@ -243,7 +243,7 @@ def test_dataset_writes_what_it_says(lengthwise: Call) -> None:
 def test_bench_data_prints_and_writes_a_table(lengthwise: Call) -> None:
     code, out, _ = lengthwise("bench", "data", "--count", "300", "--out", "bench.json")
     rows = json.loads(Path("bench.json").read_text())["rows"]
-    assert code == 0 and len(rows) == len(registry.tasks.names()) - 1 + 7
+    assert code == 0 and len(rows) == len(registry.tasks.names()) - 1 + 8
     assert all(row["seconds"] > 0 and row["tokens"] > 300 for row in rows)
     assert all(row["task"] in out for row in rows)
 

@@ -22,6 +22,7 @@ from lengthwise.engine.training import Progress, Trainer
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.local import run_study
+from lengthwise.records import directory as directories
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.rows import Results, load_results
 
@@ -42,9 +43,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(f.relative_to(folder)): f.read_bytes() for f in chosen}
 
 
-def start(table: dict, folder: Path, save_every: float = 0.0, workers: int = 1) -> subprocess.Popen:
-    settings = folder.with_suffix(".json")
+def start(
+    table: dict, name: Path, save_every: float = 0.0, workers: int = 1, folder: Path | None = None
+) -> subprocess.Popen:
+    """Runs a study in a process of its own, in the folder `name` where no other is given."""
+    settings = name.with_suffix(".json")
     settings.write_text(json.dumps(table))
+    folder = folder or name
     return subprocess.Popen([sys.executable, "-c", PROGRAM, str(settings), str(folder), str(save_every), str(workers)])
 
 
@@ -211,22 +216,35 @@ def test_two_damaged_states_are_a_clear_error_and_nothing_is_lost(tmp_path: Path
     assert contents(tmp_path / "s") == before
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_stays_locked_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directories, "PATIENCE", 0.2)
     study = small_study()
     with StudyDirectory(tmp_path / "s").lock(), pytest.raises(UserError, match=f"in use by process {os.getpid()} on"):
         run_study(study, tmp_path / "s", "cpu")
     assert run_study(study, tmp_path / "s", "cpu") == 2  # free again
 
 
-def test_a_lock_does_not_outlive_a_killed_process(tmp_path: Path) -> None:
+def test_a_fleet_belongs_to_one_process_until_that_ends(tmp_path: Path) -> None:
     process = start(small_table(training__steps=100_000), tmp_path / "s")
     wait_for_progress(process, tmp_path / "s")
-    with pytest.raises(UserError, match=f"in use by process {process.pid}"):
-        run_study(small_study(training__steps=100_000), tmp_path / "s", "cpu")
+    folder = StudyDirectory(tmp_path / "s")
+    (state,) = folder.fleets.glob("*/state.safetensors")
+    assert folder.claim(state.parent.name) is None
     process.kill()
     process.wait()
-    with StudyDirectory(tmp_path / "s").lock():
-        assert "process" in (tmp_path / "s" / "lock").read_text()
+    claim = folder.claim(state.parent.name)
+    assert claim is not None and folder.claim(state.parent.name) is None
+    claim.give_up()
+    assert folder.claim(state.parent.name) is not None
+
+
+def test_processes_that_share_a_folder_share_the_work(tmp_path: Path, finished: tuple[Path, Results]) -> None:
+    """Each run is trained once, by one of them, and has the bits that it always has."""
+    alone, _ = finished
+    processes = [start(small_table(), tmp_path / name, folder=tmp_path / "s") for name in ("a", "b", "c")]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0, 0]
+    assert contents(tmp_path / "s") == contents(alone)
+    assert not list((tmp_path / "s" / "fleets").glob("*"))
 
 
 def test_other_settings_in_the_same_folder_are_refused(finished: tuple[Path, Results]) -> None:

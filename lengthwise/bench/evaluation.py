@@ -67,7 +67,7 @@ def time_evaluation(
         seconds = []
         for _ in range(1 + REPEATS):
             start = time.perf_counter()
-            fleet.trainer.evaluate(fleet.trainer.fleet.matrix_NW, [tests])
+            fleet.trainer.examination.outcomes(fleet.trainer.fleet.matrix_NW, [tests])
             seconds.append(time.perf_counter() - start)
         one_pass = statistics.median(seconds[1:])
         common = {"task": run.title, "size": run.model.size, "examples": examples}

@@ -5,44 +5,36 @@ Shape letters: N models, W weights of one model.
 
 import shutil
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lengthwise import splits
-from lengthwise.engine.batches import TrainingData, best_row_width, collate
+from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.capture import CapturedUpdater
-from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.examination import Examination, failures
+from lengthwise.engine.fleet import Fleet
 from lengthwise.engine.optimizer import corrections
-from lengthwise.engine.plan import MEASURED, FleetPlan, run_directory
+from lengthwise.engine.plan import FleetPlan, run_directory
 from lengthwise.engine.state import STATE, Saver, TrainingState, save_tensors
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.errors import UserError
-from lengthwise.evaluation.answers import Verdict
-from lengthwise.evaluation.exact import Outcomes, judge
-from lengthwise.evaluation.generate import verdicts_by_bucket
+from lengthwise.evaluation.exact import judge
 from lengthwise.evaluation.test_set import test_set, validation_set
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
 from lengthwise.records.provenance import provenance
-from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import derive
 from lengthwise.sequences import Sequences
 from lengthwise.study import Run
 from lengthwise.tasks.task import Task
 
-LARGEST_LOGITS = {"cpu": 2**25, "cuda": 2**29}
-"""Elements of the largest logits tensor that evaluation makes at once (128 MiB and 2 GiB)."""
-EVALUATED_TOGETHER = 512
-"""Examples of a model that evaluation reads in one go."""
 STEPS_AT_ONCE = {"cpu": 8, "cuda": 64}
 """Steps that are prepared together; between two such stretches training can be saved."""
 
@@ -99,6 +91,7 @@ class Trainer:
         self.directories: list[RunDirectory] = [run_directory(directory, run) for run in plan.runs]
         self.tasks = [run.make_task() for run in plan.runs]
         self.fleet = Fleet(plan.build(), len(plan.runs), device, self.recipe.precision_on(device.type))
+        self.examination = Examination(self.fleet, self.tasks)
         self.saver = Saver()
         self.compiles = compiles
 
@@ -226,7 +219,7 @@ class Trainer:
             append_rows(directory.training, [row])
 
     def _validate(self, state: TrainingState, validation: list[Sequences]) -> None:
-        outcomes = self.evaluate(self.fleet.matrix_NW, validation)
+        outcomes = self.examination.outcomes(self.fleet.matrix_NW, validation)
         for i, (directory, outcome) in enumerate(zip(self.directories, outcomes, strict=True)):
             score = float(outcome.correct_E.mean())
             tokens = float(outcome.right_tokens_E.sum() / outcome.tokens_E.sum())
@@ -237,34 +230,10 @@ class Trainer:
                 state.best_score_N[i], state.best_step_N[i] = score, state.step
                 state.best_NW[i] = self.fleet.matrix_NW[i]
 
-    def evaluate(self, matrix_NW: Tensor, sequences: list[Sequences]) -> list[Outcomes]:
-        """Each model on its own sequences."""
-        size = np.concatenate([each.size for each in sequences])
-        width = best_row_width(size[:: max(1, len(size) // MEASURED)], EVALUATED_TOGETHER)
-        vocabulary_rows = self.fleet.model.embedding.num_embeddings
-        longest = max(int((each.size - each.prompt).max()) for each in sequences)
-        largest = LARGEST_LOGITS[self.device.type] // (len(self.runs) * vocabulary_rows * longest)
-        together = max(1, min(EVALUATED_TOGETHER, largest, max(map(len, sequences))))
-        batches = collate(sequences, self.tasks[0].vocabulary.pad, width, together)
-        # All parts have one shape, so that they need one program.
-        batches = replace(batches, rows_K=np.full_like(batches.rows_K, batches.rows_K.max()))
-        batches = replace(batches, predictions_K=np.full_like(batches.predictions_K, batches.predictions_K.max()))
-        weights_NW = matrix_NW.to(self.fleet.dtype)
-        predicted_K = [
-            self.fleet.predictions(weights_NW, Batch.of(batches, index, self.device))
-            for index in range(len(batches.rows_K))
-        ]
-        predicted_KNP = torch.stack(predicted_K).cpu().numpy()
-        real_KNP = batches.targets_KNP >= 0
-        return [
-            judge(predicted_KNP[:, i][real_KNP[:, i]], each, task.vocabulary.end)
-            for i, (each, task) in enumerate(zip(sequences, self.tasks, strict=True))
-        ]
-
     def _finish(self, state: TrainingState) -> None:
         tests = [test_set(task, run.data) for task, run in zip(self.tasks, self.runs, strict=True)]
         checkpoints = {"last": self.fleet.matrix_NW, "best": state.best_NW}
-        outcomes = {name: self.evaluate(matrix, tests) for name, matrix in checkpoints.items()}
+        predicted = {name: self.examination.predicted(matrix, tests) for name, matrix in checkpoints.items()}
         for i, (run, directory) in enumerate(zip(self.runs, self.directories, strict=True)):
             if directory.is_finished:
                 continue
@@ -273,11 +242,16 @@ class Trainer:
                 file = directory.last if name == "last" else directory.best
                 described = {"run": run.table(), "step": steps[name], "lengths": vars(self.plan.lengths)}
                 save_tensors(file, self.fleet.row(matrix, i), described)
+            outcomes = {
+                name: judge(tokens[i], tests[i], self.tasks[i].vocabulary.end) for name, tokens in predicted.items()
+            }
+            wrong = failures(self.tasks[i], tests[i], predicted["last"][i], outcomes["last"])
+            write_rows(directory.failures, [{"run": run.fingerprint, **row} for row in wrong])
             rows = [
                 {"run": run.fingerprint, "task": run.title, "encoding": run.encoding.label, "seed": run.seed,
                  "checkpoint": name, "step": steps[name], **row}
                 for name, matrix in checkpoints.items()
-                for row in self._rows(i, matrix, tests[i], outcomes[name][i])
+                for row in self.examination.rows(i, run, matrix, tests[i], outcomes[name])
             ]  # fmt: skip
             write_rows(directory.rows, rows)
             write_json(
@@ -291,22 +265,6 @@ class Trainer:
                     "seconds_together": round(state.seconds, 3),
                 },
             )
-
-    def _rows(self, i: int, matrix_NW: Tensor, test: Sequences, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-        """What model i got right in each bucket; with a scratchpad also what it writes when nobody corrects it."""
-        run, task = self.runs[i], self.tasks[i]
-        scratchpad = Scratchpad(run.data.scratchpad)
-        written: dict[int, Counter[Verdict]] = {}
-        if scratchpad.steps:
-            self.fleet.model.load_state_dict(self.fleet.row(matrix_NW, i))
-            written = verdicts_by_bucket(self.fleet.model, task, scratchpad, test)
-        for counts in outcomes.by_bucket():
-            length = task.length_of(counts["bucket"])
-            row: dict[str, Any] = {"length": length, "seen": length <= run.data.spans(task)[0].last, **counts}
-            row["chance"] = task.chance(counts["bucket"])
-            if scratchpad.steps:
-                row["answers"] = {verdict.value: written[counts["bucket"]][verdict] for verdict in Verdict}
-            yield row
 
 
 def resolved_encodings(model: Decoder) -> dict[str, dict[str, Any]]:

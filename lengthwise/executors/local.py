@@ -11,8 +11,10 @@ import torch
 from lengthwise.engine.plan import FleetPlan, plan, run_directory, split
 from lengthwise.engine.training import Progress, Trainer, choose_device
 from lengthwise.errors import RunError
+from lengthwise.executors.claims import Claims
 from lengthwise.executors.processes import Watch, run_in_workers
 from lengthwise.records.directory import StudyDirectory
+from lengthwise.selection import select
 from lengthwise.study import Study
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
@@ -33,55 +35,65 @@ def run_study(
     save_every: float = 30.0,
     workers: int = 1,
     deterministic: bool = False,
+    only: str = "",
 ) -> int:
     """Trains and evaluates what is not finished yet; returns the number of fleets that it worked on.
 
+    Any number of processes, on any number of machines, may work on the same folder: each takes what nobody works on.
     Everything that can be wrong with the settings is found before anything is written. `workers`: processes that
     train different fleets at the same time; 0 for one per core on a CPU. `deterministic`: the same bits every time on
-    a GPU too, a little slower.
+    a GPU too, a little slower. `only`: a part of the study, as `task=addition,encoding=none`.
     """
     chosen = choose_device(device)
     if deterministic:
         be_deterministic()
     directory = StudyDirectory(out)
-    runs = study.runs()
+    runs = select(study.runs(), only)
     one = 12 * study.model.layers * study.model.width**2  # weights of one model, nearly
     largest = max(1, min(LARGEST_FLEET[chosen.type], MOST_WEIGHTS[chosen.type] // one))
     plan(runs, directory, largest)
     with directory.lock():
         directory.agree(study.description())
         directory.refuse_doubles({run.name: run_directory(directory, run) for run in runs})
-        # Under the lock: another process may have finished some of them in the meantime.
-        fleets = plan(runs, directory, largest)
-        side_by_side = chosen.type == "cpu" and study.model.width < WIDE
-        workers = min(len(fleets), workers or ((os.cpu_count() or 1) if side_by_side else 1))
-        if workers > 1:
-            run_in_workers(study, fleets, directory, str(chosen), save_every, workers, watch, deterministic)
-        else:
-            for number, fleet in enumerate(fleets):
-                progress = watch(number, len(fleets), fleet) if watch else Progress()
-                train_fleet(fleet, directory, chosen, progress, save_every)
-    return len(fleets)
+    claims = Claims(runs, directory, largest)
+    side_by_side = chosen.type == "cpu" and study.model.width < WIDE
+    workers = min(claims.left(), workers or ((os.cpu_count() or 1) if side_by_side else 1))
+    if workers > 1:
+        run_in_workers(study, claims, str(chosen), save_every, workers, watch, deterministic)
+    else:
+        _work(claims, directory, chosen, watch, save_every)
+    return claims.worked
+
+
+def _work(
+    claims: Claims, directory: StudyDirectory, device: torch.device, watch: Watch | None, save_every: float
+) -> None:
+    total = claims.left()
+    while True:
+        with claims.next() as fleet:
+            if fleet is None:
+                return
+            progress = watch(claims.worked - 1, max(total, claims.worked), fleet) if watch else Progress()
+            train_fleet(fleet, directory, device, progress, save_every)
+            progress.done()
 
 
 def train_fleet(
     fleet: FleetPlan, directory: StudyDirectory, device: torch.device, progress: Progress, save_every: float
 ) -> None:
-    """Trains a fleet; one that does not fit into memory is trained in two halves."""
+    """Trains a fleet; one that does not fit into memory is cut in two, for whoever works on the study to take."""
     with one_thread() if fleet.runs[0].model.width < WIDE else nullcontext():
         fits = _fits(fleet, directory, device, progress, save_every)
     if device.type == "cuda":
         gc.collect()  # of a fleet that did not fit, the traceback held what it had
         torch.cuda.empty_cache()
-    if not fits:
-        if len(fleet.runs) == 1:
-            raise RunError(
-                f"{fleet.runs[0].name} does not fit into the memory of {device}; use a smaller model or batch"
-            )
-        progress.note(f"{len(fleet.runs)} models do not fit into memory together; going on with half of them at a time")
-        for half in split(fleet, directory):
-            train_fleet(half, directory, device, progress, save_every)
-    progress.done()
+    if fits:
+        return
+    if len(fleet.runs) == 1:
+        raise RunError(f"{fleet.runs[0].name} does not fit into the memory of {device}; use a smaller model or batch")
+    progress.note(f"{len(fleet.runs)} models do not fit into memory together; going on with half of them at a time")
+    with directory.lock():
+        split(fleet, directory)
 
 
 def _fits(

@@ -11,14 +11,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Queue
 from typing import Any
 
 from lengthwise import configuration
 from lengthwise.engine.plan import FleetPlan
 from lengthwise.engine.training import Progress
 from lengthwise.errors import RunError, UserError
-from lengthwise.records.directory import StudyDirectory
+from lengthwise.executors.claims import Claims
 from lengthwise.study import Study
 
 Watch = Callable[[int, int, FleetPlan], Progress]
@@ -27,8 +27,7 @@ Watch = Callable[[int, int, FleetPlan], Progress]
 
 def run_in_workers(
     study: Study,
-    fleets: list[FleetPlan],
-    directory: StudyDirectory,
+    claims: Claims,
     device: str,
     save_every: float,
     workers: int,
@@ -36,13 +35,11 @@ def run_in_workers(
     deterministic: bool = False,
 ) -> None:
     """Trains all fleets; the first error of any worker stops the others and is raised here."""
-    waiting: Queue[int] = Queue()
-    for number in range(len(fleets)):
-        waiting.put(number)
+    total = claims.left()
     errors: Queue[Exception] = Queue()
     setting = {
         "study": configuration.table(study),
-        "folder": str(directory.path),
+        "folder": str(claims.directory.path),
         "device": device,
         "save_every": save_every,
         "deterministic": deterministic,
@@ -53,13 +50,13 @@ def run_in_workers(
         try:
             _send(process, setting)
             while errors.empty():
-                number = waiting.get_nowait()
-                progress = watch(number, len(fleets), fleets[number]) if watch else Progress()
-                _send(process, {"runs": [run.fingerprint for run in fleets[number].runs]})
-                _follow(process, progress)
-                progress.done()
-        except Empty:
-            pass
+                with claims.next() as fleet:
+                    if fleet is None:
+                        return
+                    progress = watch(claims.worked - 1, max(total, claims.worked), fleet) if watch else Progress()
+                    _send(process, {"runs": [run.fingerprint for run in fleet.runs]})
+                    _follow(process, progress)
+                    progress.done()
         except Exception as error:
             errors.put(error)
             for other in processes:

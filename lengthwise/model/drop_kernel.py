@@ -44,11 +44,27 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     (out,) = ctx.saved_tensors
-    return torch.where(out > 0, grad * (1 / (1 - ctx.rate)), 0.0), None, None  # what came out positive was kept
+    return _drop_relu_backward(grad, out, ctx.rate), None, None
+
+
+@torch.library.custom_op("lengthwise::drop_relu_backward", mutates_args=())
+def _drop_relu_backward(grad: Tensor, out: Tensor, rate: float) -> Tensor:
+    grad, out = grad.contiguous(), out.contiguous()
+    dx = torch.empty_like(out)
+    count = out.numel()
+    with torch.cuda.device_of(out):
+        _backward_kernel[triton.cdiv(count, BLOCK),](grad, out, dx, count, 1 / (1 - rate), BLOCK, num_warps=4)
+    return dx
+
+
+@_drop_relu_backward.register_fake
+def _(grad: Tensor, out: Tensor, rate: float) -> Tensor:
+    return torch.empty_like(out, memory_format=torch.contiguous_format)
 
 
 _drop_relu.register_autograd(_backward, setup_context=_setup_context)
 _drop_relu.register_vmap(stacked(_drop_relu))
+_drop_relu_backward.register_vmap(stacked(_drop_relu_backward))
 
 
 @jit
@@ -59,3 +75,13 @@ def _forward(x, key, out, count, threshold, inverse, BLOCK: tl.constexpr):
     x_M = tl.load(x + n * count + index_M, mask=inside_M, other=0.0).to(tl.float32)
     kept_M = stays(index_M.to(tl.uint32), tl.load(key + n), threshold)
     tl.store(out + n * count + index_M, tl.where(kept_M & (x_M > 0), x_M * inverse, 0.0), mask=inside_M)
+
+
+@jit
+def _backward_kernel(grad, out, dx, count, inverse, BLOCK: tl.constexpr):
+    index_M = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside_M = index_M < count
+    grad_M = tl.load(grad + index_M, mask=inside_M, other=0.0).to(tl.float32)
+    # What came out positive was positive before, and kept.
+    positive_M = tl.load(out + index_M, mask=inside_M, other=0.0) > 0
+    tl.store(dx + index_M, tl.where(positive_M, grad_M * inverse, 0.0), mask=inside_M)

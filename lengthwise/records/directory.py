@@ -2,13 +2,14 @@
 
 runs/quickstart/
   study.json                      the settings that all its runs share
-  lock                            held by the process that is working here
-  fleets/ID/                      unfinished work: fleet.json, state.safetensors
+  lock                            held while someone looks what is left to do
+  fleets/ID/                      unfinished work: fleet.json, state.safetensors, lock (held by who works on it)
   copy.repeat/none/seed-1-FINGERPRINT/
     run.json                      before step 0: settings, commit, versions, hardware
     training.jsonl                loss and validation by step
     last.safetensors, best.safetensors
     rows.jsonl                    results by length
+    failures.jsonl                some of the examples that went wrong
     finished.json                 written last: the run is complete
 """
 
@@ -16,8 +17,10 @@ import fcntl
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ class RunDirectory:
         self.description = path / "run.json"
         self.training = path / "training.jsonl"
         self.rows = path / "rows.jsonl"
+        self.failures = path / "failures.jsonl"
         self.last = path / "last.safetensors"
         self.best = path / "best.safetensors"
         self.finished = path / "finished.json"
@@ -97,23 +101,58 @@ class StudyDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Only one process works in a folder; the system frees the lock when that process ends, however it ends."""
+        """For the moment in which someone looks what is left to do and takes a part of it; others wait."""
         make_folder(self.path)
+        descriptor = _locked(self.path / "lock", patience=PATIENCE)
+        if descriptor is None:
+            raise UserError(f"{self.path} is in use by {_holder(self.path / 'lock')}; wait for it, or choose --out")
         try:
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise storage_error(error, self.path / "lock") from error
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-                raise UserError(f"{self.path} is in use by {holder}; wait for it, or choose --out") from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
             yield
         finally:
             os.close(descriptor)
+
+    def claim(self, fleet: str) -> "Claim | None":
+        """The right to work on a fleet, until it is given up or this process ends; None if another process has it."""
+        make_folder(self.fleets / fleet)
+        descriptor = _locked(self.fleets / fleet / "lock", patience=0)
+        return None if descriptor is None else Claim(descriptor)
+
+
+PATIENCE = 60.0
+"""Seconds that one waits for another process to look through the folder."""
+
+
+@dataclass
+class Claim:
+    descriptor: int
+
+    def give_up(self) -> None:
+        os.close(self.descriptor)
+
+
+def _locked(file: Path, patience: float) -> int | None:
+    """An open file that is locked; the system frees the lock when the process ends, however it ends."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise storage_error(error, file) from error
+    began = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:
+            if time.monotonic() - began >= patience:
+                os.close(descriptor)
+                return None
+            time.sleep(0.05)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return descriptor
+
+
+def _holder(file: Path) -> str:
+    return file.read_text(errors="replace").strip() or "another process"
 
 
 def make_folder(path: Path) -> None:

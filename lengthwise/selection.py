@@ -1,0 +1,30 @@
+"""A part of a study: `task=addition,encoding=none` chooses the runs to be done now."""
+
+from collections.abc import Sequence
+
+from lengthwise.errors import UserError, nearest
+from lengthwise.study import Run
+
+
+def select(runs: Sequence[Run], only: str) -> list[Run]:
+    """The runs that `only` names; a key that comes several times means any of its values. Empty: all."""
+    wanted: dict[str, set[str]] = {}
+    for part in filter(None, (part.strip() for part in only.split(","))):
+        key, equals, value = (text.strip() for text in part.partition("="))
+        known = _values(runs, key)
+        if not equals or not value:
+            raise UserError(f"--only {part!r} must look like task=addition or encoding=none")
+        if value not in known:
+            raise UserError(f"--only: the study has no {key} {value!r}; {nearest(value, known)}")
+        wanted.setdefault(key, set()).add(value)
+    return [run for run in runs if all(_value(run, key) in values for key, values in wanted.items())]
+
+
+def _values(runs: Sequence[Run], key: str) -> list[str]:
+    if key not in ("task", "encoding", "seed"):
+        raise UserError(f"--only cannot choose by {key!r}; {nearest(key, ['task', 'encoding', 'seed'])}")
+    return list(dict.fromkeys(_value(run, key) for run in runs))
+
+
+def _value(run: Run, key: str) -> str:
+    return {"task": run.title, "encoding": run.encoding.label, "seed": str(run.seed)}[key]
