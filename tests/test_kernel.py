@@ -18,6 +18,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import functional_call, stack_module_state, vmap
 
+from lengthwise.encodings.encoding import turn
 from lengthwise.model.drop_kernel import drop_relu
 from lengthwise.model.dropout import kept
 from lengthwise.model.kernel import available, fused_attention, supports
@@ -41,8 +42,48 @@ def test_kernels_in_a_process_of_their_own() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def attention(q_NRTHK: Tensor, k_NRTHK: Tensor, v_NRTHK: Tensor, *others: Any) -> Tensor:
-    return fused_attention(torch.stack([q_NRTHK, k_NRTHK, v_NRTHK], dim=3), *others)
+COMPILE = """
+import inspect
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from lengthwise.model import drop_kernel, kernel, kernel_long
+
+KINDS = {"table": "*fp32", "part": "*fp32", "lse": "*fp32", "delta": "*fp32", "angles": "*fp32", "segments": "*i32",
+         "key": "*i32", "scale": "fp32", "inverse": "fp32"}
+NUMBERS = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "BLOCK": 256}
+for function, absent in [(kernel._forward_whole, "angles"), (kernel._backward_whole, "angles"),
+                         (kernel._forward_whole, "table"), (kernel._backward_whole, "table"),
+                         (kernel_long._forward, ""), (kernel_long._backward_queries, ""),
+                         (kernel_long._backward_keys, ""), (drop_kernel._forward, ""), (drop_kernel._backward_kernel, "")]:
+    names = list(inspect.signature(function.fn).parameters)
+    missing = {absent, "part"} if absent == "table" else {absent}
+    fixed = {(names.index(n),): NUMBERS.get(n) for n in names if n in NUMBERS or n in missing}
+    pointers = {n: "*bf16" for n in ("q", "k", "v", "grad", "out", "dq", "dk", "dv", "x", "dx")}
+    signature = {n: "constexpr" if (names.index(n),) in fixed else {**KINDS, **pointers}.get(n, "i32") for n in names}
+    compile(ASTSource(function, signature, constexprs=fixed), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+"""
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is another process")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_compile_for_a_gpu_that_is_not_there() -> None:
+    """What the interpreter forgives, such as a name from inside a loop, the compiler does not."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def attention(
+    q_NRTHK: Tensor,
+    k_NRTHK: Tensor,
+    v_NRTHK: Tensor,
+    segments_NRT: Tensor,
+    table_NHT: Tensor | None = None,
+    *others: Any,
+    angles_NRTP: Tensor | None = None,
+) -> Tensor:
+    joined = torch.stack([q_NRTHK, k_NRTHK, v_NRTHK], dim=3)
+    return fused_attention(joined, segments_NRT, table_NHT, angles_NRTP, *others)
 
 
 def test_what_is_supported() -> None:
@@ -224,6 +265,23 @@ class TestInterpreted:
         assert found[0].is_contiguous() and found[0].dtype == dtype
         close(found, run(reference, Tensor.double), tolerance)
 
+    @pytest.mark.parametrize(("T", "pairs"), [(32, 2), (64, 8), (192, 5)])
+    def test_turning_in_the_kernel_equals_turning_before_it(self, T: int, pairs: int) -> None:
+        projected, segments, table, key = inputs(2, 2, T, 2, 16)
+        angles = torch.randn(2, 2, T, pairs, generator=torch.Generator().manual_seed(0)) * 3
+        leaves = (projected, table)
+
+        def run(inside: bool) -> tuple[Tensor, ...]:
+            q, k, v = heads(projected, 16)
+            if not inside:
+                flat = angles.flatten(0, 1)
+                q, k = (turn(x.flatten(0, 1).transpose(1, 2), flat, "interleaved") for x in (q, k))
+                q, k = (x.transpose(1, 2).unflatten(0, (2, 2)) for x in (q, k))
+            out = attention(q, k, v, segments, table, key, 0.2, 0.25, angles_NRTP=angles if inside else None)
+            return out, *torch.autograd.grad(out.square().sum(), leaves)
+
+        close(run(True), tuple(x.double() for x in run(False)), 1e-5)
+
     @pytest.mark.parametrize("T", [16, 128])
     def test_takes_any_strides_and_integers(self, T: int) -> None:
         _, segments, table, _ = inputs(2, 2, T, 2, 16)
@@ -257,7 +315,8 @@ class TestInterpreted:
         def one(*tensors: Tensor) -> tuple[Tensor, ...]:
             return backward(*(x[None] for x in tensors), None, None, 0.2, 0.25)
 
-        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), key)
+        angles = torch.linspace(0, 3, 3 * 16 * 4).view(3, 1, 16, 4)
+        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), angles, key)
         alone = [one(*each) for each in zip(*arguments, strict=True)]
         expected = tuple(torch.stack(parts).double() for parts in zip(*alone, strict=True))
         close(vmap(one)(*arguments), expected, 1e-6)
@@ -293,4 +352,6 @@ class TestInterpreted:
     def test_the_operators_keep_their_promises(self) -> None:
         projected, segments, table, key = inputs(2, 1, 16, 1, 16)
         operator = torch.ops.lengthwise.attention.default
-        torch.library.opcheck(operator, (torch.stack(heads(projected, 16), dim=3), segments, table, key, 0.1, 0.25))
+        torch.library.opcheck(
+            operator, (torch.stack(heads(projected, 16), dim=3), segments, table, None, key, 0.1, 0.25)
+        )

@@ -5,7 +5,7 @@ Shape letters: B batch (1 where all rows are alike), H heads, T queries, S keys,
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,9 @@ class Encoding(nn.Module):
     per_layer: bool = False
     """Whether each layer has an instance, and so weights, of its own; by default all layers share one."""
 
+    pairs: Literal["interleaved", "halves"] = "interleaved"
+    """What `angles` turns together: entry 2i with 2i + 1, or entry i with i + pairs."""
+
     @dataclass(frozen=True)
     class Config:
         """Settings of the encoding; the defaults are the published ones."""
@@ -63,9 +66,17 @@ class Encoding(nn.Module):
         """Changes the token embeddings, once, before the first layer."""
         return x_BTD
 
+    def angles(self, positions_BT: Tensor) -> Tensor | None:
+        """Radians by which pairs of the first entries of queries and keys are turned: (B, T, pairs) in fp32.
+
+        None for nothing. Turning neighbours (entry 2i with 2i + 1) keeps the fused kernel.
+        """
+        return None
+
     def rotate(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
-        """Changes queries and keys."""
-        return x_BHTK
+        """Changes queries and keys. Override it for anything but turning pairs."""
+        angles_BTP = self.angles(positions_BT)
+        return x_BHTK if angles_BTP is None else turn(x_BHTK, angles_BTP, self.pairs)
 
     def scale(self, positions_BT: Tensor) -> float | Tensor:
         """Multiplies the attention logits: one number, or a tensor that broadcasts to (B, H, T, 1)."""
@@ -104,3 +115,16 @@ class Encoding(nn.Module):
 def distances(query_BT: Tensor, key_BS: Tensor) -> Tensor:
     """How far each key lies before each query: (B, T, S) integers, 0 for the query itself and for later keys."""
     return (query_BT[:, :, None] - key_BS[:, None, :]).clamp(min=0)
+
+
+def turn(x_BHTK: Tensor, angles_BTP: Tensor, pairs: Literal["interleaved", "halves"]) -> Tensor:
+    """Pairs of the first 2P entries turned by their angles, in fp32; the rest as it was."""
+    cosine, sine = angles_BTP[:, None].cos(), angles_BTP[:, None].sin()
+    turned, rest = x_BHTK.float().split([2 * angles_BTP.shape[-1], x_BHTK.shape[-1] - 2 * angles_BTP.shape[-1]], dim=-1)
+    if pairs == "interleaved":
+        a, b = turned[..., 0::2], turned[..., 1::2]
+        turned = torch.stack([a * cosine - b * sine, a * sine + b * cosine], dim=-1).flatten(-2)
+    else:
+        a, b = turned.chunk(2, dim=-1)
+        turned = torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
+    return torch.cat([turned, rest], dim=-1).to(x_BHTK.dtype)

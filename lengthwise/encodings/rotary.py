@@ -35,6 +35,7 @@ class Rotary(Encoding):
 
     def __init__(self, config: Config, geometry: Geometry) -> None:
         super().__init__(config, geometry)
+        self.pairs = config.pairs
         self.rotated = int(geometry.head_width * config.fraction)
         if self.rotated < 2 or self.rotated % 2:
             raise ValueError(
@@ -47,17 +48,8 @@ class Rotary(Encoding):
         spread = self.rotated if self.config.exponent == "rotated" else self.geometry.head_width
         return self.config.base ** (-torch.arange(0, self.rotated, 2, device=device, dtype=torch.float32) / spread)
 
-    def rotate(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
-        phases = positions_BT[:, None, :, None].float() * self.frequencies(x_BHTK.device)
-        cosine, sine = phases.cos(), phases.sin()
-        turned, rest = x_BHTK[..., : self.rotated].float(), x_BHTK[..., self.rotated :]
-        if self.config.pairs == "interleaved":
-            a, b = turned[..., 0::2], turned[..., 1::2]
-            pairs = torch.stack([a * cosine - b * sine, a * sine + b * cosine], dim=-1).flatten(-2)
-        else:
-            a, b = turned.chunk(2, dim=-1)
-            pairs = torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
-        return torch.cat([pairs.to(x_BHTK.dtype), rest], dim=-1)
+    def angles(self, positions_BT: Tensor) -> Tensor:
+        return positions_BT[..., None].float() * self.frequencies(positions_BT.device)
 
     def resolved(self) -> dict[str, Any]:
         return {

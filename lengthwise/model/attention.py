@@ -69,9 +69,11 @@ class Attention(nn.Module):
         joined_BTC = self.projection(x_BTD)
         in_kernel = backend == "kernel" and trace is None and _kernel_can(self.config, encoding, places)
         if in_kernel and self.config.groups == self.config.heads and not _changes_queries(encoding):
-            # Nothing happens between projection and kernel: it reads what the product wrote.
+            # Nothing happens between projection and kernel: it reads what the product wrote, and turns it itself.
             joined_BTXHK = joined_BTC.unflatten(-1, (3, -1, self.config.head_width))
-            return self.output(_kernel(joined_BTXHK, encoding.geometry.logit_scale, encoding, places, dropout))
+            angles_BTP = encoding.angles(places.query_BT)
+            scale = encoding.geometry.logit_scale
+            return self.output(_kernel(joined_BTXHK, scale, encoding, places, dropout, angles_BTP))
         q_BHTK, k_BGSK, v_BGSK = self._split(joined_BTC)
         q_BHTK = encoding.rotate(q_BHTK, places.query_BT)
         k_BGSK = encoding.rotate(k_BGSK, places.query_BT)
@@ -138,10 +140,20 @@ def _kernel_can(config: ModelConfig, encoding: Encoding, places: Places) -> bool
 
 
 def _changes_queries(encoding: Encoding) -> bool:
-    return type(encoding).rotate is not Encoding.rotate or type(encoding).scale is not Encoding.scale
+    """In a way that our kernel does not know: it turns neighbours by their angles."""
+    cls = type(encoding)
+    neighbours = cls.angles is Encoding.angles or encoding.pairs == "interleaved"
+    return cls.rotate is not Encoding.rotate or cls.scale is not Encoding.scale or not neighbours
 
 
-def _kernel(joined_BTXHK: Tensor, scale: float, encoding: Encoding, places: Places, dropout: Dropout) -> Tensor:
+def _kernel(
+    joined_BTXHK: Tensor,
+    scale: float,
+    encoding: Encoding,
+    places: Places,
+    dropout: Dropout,
+    angles_BTP: Tensor | None = None,
+) -> Tensor:
     """Mixed values (B, T, D). The kernel is written for stacked models: this is one."""
     assert places.segments_BT is not None
     table_HT = encoding.by_distance(torch.arange(joined_BTXHK.shape[1], device=joined_BTXHK.device))
@@ -150,6 +162,7 @@ def _kernel(joined_BTXHK: Tensor, scale: float, encoding: Encoding, places: Plac
         joined_BTXHK[None],
         places.segments_BT[None],
         None if table_HT is None else table_HT[None],
+        None if angles_BTP is None else angles_BTP[None],
         None if key is None else key[None],
         dropout.rate,
         scale,

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.model.kernel import jit, stacked, stays, tl, triton
+from lengthwise.model.kernel import stacked
+from lengthwise.model.kernel_parts import jit, stays, tl, triton
 
 BLOCK = 1024
 

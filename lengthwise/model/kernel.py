@@ -8,18 +8,12 @@ inputs give the same bits.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # PyTorch for the CPU comes without it; the functions below then stay plain, and are never called
-    triton = tl = cast(Any, None)
-
-jit: Any = triton.jit if triton is not None else lambda function: function
+from lengthwise.model.kernel_parts import angles_of, by_distance, jit, kept, masked_logits, tl, triton, turned
 
 LONGEST_WHOLE = 128
 """The longest rows that one program holds whole; longer ones go in blocks (see `kernel_long`)."""
@@ -43,6 +37,7 @@ def fused_attention(
     joined_NRTXHK: Tensor,
     segments_NRT: Tensor,
     table_NHT: Tensor | None = None,
+    angles_NRTP: Tensor | None = None,
     key_N: Tensor | None = None,
     rate: float = 0.0,
     scale: float = 1.0,
@@ -50,8 +45,9 @@ def fused_attention(
     """A token sees itself and the earlier tokens of its segment; returns the mixed values, (N, R, T, H, K).
 
     X is 3: queries, keys and values in one array, as one product makes them. `table_NHT` is added to the logits by
-    distance; `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it. Under `torch.func.vmap`
-    the stacked models join N; gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
+    distance; by `angles_NRTP` (radians, P pairs) neighbouring entries of queries and keys are turned; `key_N` decides,
+    with the place of a weight, whether dropout at `rate` keeps it. Under `torch.func.vmap` the stacked models join N;
+    gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
     """
     _, _, length, parts, _, head_width = joined_NRTXHK.shape
     if not supports(length, head_width):
@@ -65,7 +61,9 @@ def fused_attention(
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate lies in [0, 1), {rate} does not")
     key_N = None if rate == 0 or key_N is None else key_N.to(torch.int32)
-    return _attention(joined_NRTXHK, segments_NRT, table_NHT, key_N, rate, scale)[0]
+    if angles_NRTP is not None:
+        angles_NRTP = angles_NRTP.detach().float()
+    return _attention(joined_NRTXHK, segments_NRT, table_NHT, angles_NRTP, key_N, rate, scale)[0]
 
 
 @torch.library.custom_op("lengthwise::attention", mutates_args=())
@@ -73,30 +71,31 @@ def _attention(
     joined_NRTXHK: Tensor,
     segments_NRT: Tensor,
     table_NHT: Tensor | None,
+    angles_NRTP: Tensor | None,
     key_N: Tensor | None,
     rate: float,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Returns the output and, for long rows, the logarithm of each softmax's denominator (else it is empty)."""
     out_NRTHK, lse_NRHT = _like_forward(joined_NRTXHK)
-    segments, table = _rows(segments_NRT), _rows(table_NHT)
+    segments, table, angles = _rows(segments_NRT), _rows(table_NHT), _contiguous(angles_NRTP)
     q, k, v = _rows(joined_NRTXHK).unbind(3)
-    key_N = None if key_N is None else key_N.contiguous()
+    key_N = _contiguous(key_N)
     drop = (int(rate * 2**31), 1 / (1 - rate))
     with torch.cuda.device_of(q):
         if _whole(joined_NRTXHK):
             N, R, T, H, K = q.shape
             _forward_whole[H, R, N](
-                *(q, k, v, segments, table, key_N, out_NRTHK),
+                *(q, k, v, segments, table, angles, key_N, out_NRTHK),
                 *_strides(q, segments, table),
-                *(scale, *drop, H, T, K),
+                *(scale, *drop, _pairs(angles), H, T, K),
                 num_warps=_warps(q),
             )
         else:
             from lengthwise.model import kernel_long
 
             strides = _strides(q, segments, table)
-            kernel_long.forward(q, k, v, segments, table, key_N, out_NRTHK, lse_NRHT, strides, scale, drop)
+            kernel_long.forward(q, k, v, segments, table, angles, key_N, out_NRTHK, lse_NRHT, strides, scale, drop)
     return out_NRTHK, lse_NRHT
 
 
@@ -106,6 +105,7 @@ def _attention_backward(
     joined_NRTXHK: Tensor,
     segments_NRT: Tensor,
     table_NHT: Tensor | None,
+    angles_NRTP: Tensor | None,
     key_N: Tensor | None,
     out_NRTHK: Tensor | None,
     lse_NRHT: Tensor | None,
@@ -116,8 +116,9 @@ def _attention_backward(
     djoined_NRTXHK, dtable_NHT = _like_backward(joined_NRTXHK, table_NHT)
     dq, dk, dv = djoined_NRTXHK.unbind(3)
     segments, table, grad = _rows(segments_NRT), _rows(table_NHT), _rows(grad_NRTHK)
+    angles = _contiguous(angles_NRTP)
     q, k, v = _rows(joined_NRTXHK).unbind(3)
-    key_N = None if key_N is None else key_N.contiguous()
+    key_N = _contiguous(key_N)
     drop = (int(rate * 2**31), 1 / (1 - rate))
     strides = (*_strides(q, segments, table), *grad.stride()[:4])
     N, R, T, H, K = q.shape
@@ -125,8 +126,8 @@ def _attention_backward(
         if _whole(joined_NRTXHK):
             part_NRHT = None if table is None else table.new_empty((N, R, H, T))
             _backward_whole[H, R, N](
-                *(q, k, v, segments, table, key_N, grad, dq, dk, dv, part_NRHT),
-                *(*strides, scale, *drop, H, T, K),
+                *(q, k, v, segments, table, angles, key_N, grad, dq, dk, dv, part_NRHT),
+                *(*strides, scale, *drop, _pairs(angles), H, T, K),
                 num_warps=_warps(q),
             )
         else:
@@ -135,7 +136,7 @@ def _attention_backward(
             assert out_NRTHK is not None and lse_NRHT is not None
             saved = (out_NRTHK.contiguous(), lse_NRHT.contiguous())
             part_NRHT = kernel_long.backward(
-                q, k, v, segments, table, key_N, grad, *saved, dq, dk, dv, strides, scale, drop
+                q, k, v, segments, table, angles, key_N, grad, *saved, dq, dk, dv, strides, scale, drop
             )
         if part_NRHT is not None:
             torch.sum(part_NRHT, dim=1, out=dtable_NHT)
@@ -155,6 +156,14 @@ def _warps(q_NRTHK: Tensor) -> int:
 def _rows(x: Any) -> Any:
     """The kernels know every stride but the last, which they take to be 1."""
     return x if x is None or x.stride(-1) == 1 else x.contiguous()
+
+
+def _contiguous(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
+
+
+def _pairs(angles_NRTP: Tensor | None) -> int:
+    return 0 if angles_NRTP is None else angles_NRTP.shape[3]
 
 
 def _strides(q: Tensor, segments: Tensor, table: Tensor | None) -> tuple[int, ...]:
@@ -195,7 +204,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _backward(ctx: Any, grad_NRTHK: Tensor, _grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     tensors = ctx.saved_tensors
     djoined_NRTXHK, dtable_NHT = _attention_backward(grad_NRTHK, *tensors, ctx.rate, ctx.scale)
-    return djoined_NRTXHK, None, None if tensors[2] is None else dtable_NHT, None, None, None
+    return djoined_NRTXHK, None, None if tensors[2] is None else dtable_NHT, None, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_setup_context)
@@ -224,54 +233,19 @@ _attention_backward.register_vmap(stacked(_attention_backward))
 
 
 @jit
-def stays(index, key, threshold):
-    """Whether dropout keeps the elements of a model with these numbers: `dropout.kept` in Triton."""
-    x = (index ^ key.to(tl.uint32)) * 0x9E3779B1
-    x ^= x >> 16
-    x *= 0x7FEB352D
-    x ^= x >> 15
-    x *= 0x846CA68B
-    x ^= x >> 16
-    return (x & 0x7FFFFFFF).to(tl.int32) >= threshold
-
-
-@jit
-def kept(key, row_T, s_S, T, threshold):
-    """Whether dropout keeps each weight; its number in the model is `row_T * T + s_S`."""
-    return stays(row_T.to(tl.uint32)[:, None] * T + s_S.to(tl.uint32)[None, :], key, threshold)
-
-
-@jit
-def masked_logits(q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, scale):
-    """Scaled products plus the bias by distance; minus infinity where a key may not be seen."""
-    logits_TS = tl.dot(q_TK, tl.trans(k_SK), input_precision="tf32x3") * scale
-    distance_TS = t_T[:, None] - s_S[None, :]
-    if table is not None:
-        logits_TS += tl.load(table + distance_TS, mask=distance_TS >= 0, other=0.0)
-    seen_TS = (distance_TS >= 0) & (segment_T[:, None] == segment_S[None, :])
-    return tl.where(seen_TS, logits_TS, float("-inf"))
-
-
-@jit
-def by_distance(x_TS, T: tl.constexpr):
-    """Sums of a square block by t - s: for distances 0..T-1, and for distances -T..-1 (its first place is 0)."""
-    t_T = tl.arange(0, T)
-    skewed_TT = tl.gather(x_TS, (t_T[:, None] - t_T[None, :]) & (T - 1), 1)
-    below_TT = t_T[:, None] >= t_T[None, :]
-    return tl.sum(tl.where(below_TT, skewed_TT, 0.0), 0), tl.sum(tl.where(below_TT, 0.0, skewed_TT), 0)
-
-
-@jit
 def _forward_whole(
-    q, k, v, segments, table, key, out,
+    q, k, v, segments, table, angles, key, out,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
-    scale, threshold, inverse, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+    scale, threshold, inverse, P: tl.constexpr, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     t_T, c_K = tl.arange(0, T), tl.arange(0, K)
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     k_TK = tl.load(k + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     v_TK = tl.load(v + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    if angles is not None:
+        there_TP = angles_of(angles, n * tl.num_programs(1) + r, t_T, T, P, K)
+        q_TK, k_TK = turned(q_TK, there_TP), turned(k_TK, there_TP)
     segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
     if table is not None:
         table += n * table_N + h * table_H
@@ -288,9 +262,10 @@ def _forward_whole(
 
 @jit
 def _backward_whole(
-    q, k, v, segments, table, key, grad, dq, dk, dv, part,
+    q, k, v, segments, table, angles, key, grad, dq, dk, dv, part,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
-    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse,
+    P: tl.constexpr, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     t_T, c_K = tl.arange(0, T), tl.arange(0, K)
@@ -298,6 +273,9 @@ def _backward_whole(
     k_TK = tl.load(k + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     v_TK = tl.load(v + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
+    if angles is not None:
+        there_TP = angles_of(angles, n * tl.num_programs(1) + r, t_T, T, P, K)
+        q_TK, k_TK = turned(q_TK, there_TP), turned(k_TK, there_TP)
     segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
     if table is not None:
         table += n * table_N + h * table_H
@@ -320,6 +298,9 @@ def _backward_whole(
         tl.store(part + ((n * tl.num_programs(1) + r) * H + h) * T + t_T, sums_T)
     rounded_TS = dlogits_TS.to(q_TK.dtype)
     dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
-    tl.store(dq + place_TK, dq_TK.to(q_TK.dtype))
     dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale
+    if angles is not None:
+        back_TP = -angles_of(angles, n * tl.num_programs(1) + r, t_T, T, P, K)
+        dq_TK, dk_TK = turned(dq_TK, back_TP), turned(dk_TK, back_TP)
+    tl.store(dq + place_TK, dq_TK.to(q_TK.dtype))
     tl.store(dk + place_TK, dk_TK.to(q_TK.dtype))

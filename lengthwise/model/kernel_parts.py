@@ -1,0 +1,71 @@
+"""Pieces that the Triton kernels share, and Triton itself where it is installed.
+
+Shape letters as in `kernel`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # PyTorch for the CPU comes without it; the functions below then stay plain, and are never called
+    triton = tl = cast(Any, None)
+
+jit: Any = triton.jit if triton is not None else lambda function: function
+
+
+@jit
+def stays(index, key, threshold):
+    """Whether dropout keeps the elements of a model with these numbers: `dropout.kept` in Triton."""
+    x = (index ^ key.to(tl.uint32)) * 0x9E3779B1
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x ^= x >> 15
+    x *= 0x846CA68B
+    x ^= x >> 16
+    return (x & 0x7FFFFFFF).to(tl.int32) >= threshold
+
+
+@jit
+def kept(key, row_T, s_S, T, threshold):
+    """Whether dropout keeps each weight; its number in the model is `row_T * T + s_S`."""
+    return stays(row_T.to(tl.uint32)[:, None] * T + s_S.to(tl.uint32)[None, :], key, threshold)
+
+
+@jit
+def angles_of(angles, row, t_T, length, P: tl.constexpr, K: tl.constexpr):
+    """The angles of a block of tokens for all K / 2 pairs of a head: 0 from pair P on."""
+    pair = tl.arange(0, K // 2)
+    place = (row * length + t_T[:, None]) * P + pair[None, :]
+    return tl.load(angles + place, mask=(pair < P)[None, :], other=0.0)
+
+
+@jit
+def turned(x_TK, angle_TP):
+    """Neighbouring entries turned by their angles, rounded as they were."""
+    a_TP, b_TP = tl.split(tl.reshape(x_TK.to(tl.float32), (angle_TP.shape[0], angle_TP.shape[1], 2)))
+    cosine_TP, sine_TP = tl.cos(angle_TP), tl.sin(angle_TP)
+    pairs = tl.join(a_TP * cosine_TP - b_TP * sine_TP, a_TP * sine_TP + b_TP * cosine_TP)
+    return tl.reshape(pairs, x_TK.shape).to(x_TK.dtype)
+
+
+@jit
+def masked_logits(q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, scale):
+    """Scaled products plus the bias by distance; minus infinity where a key may not be seen."""
+    logits_TS = tl.dot(q_TK, tl.trans(k_SK), input_precision="tf32x3") * scale
+    distance_TS = t_T[:, None] - s_S[None, :]
+    if table is not None:
+        logits_TS += tl.load(table + distance_TS, mask=distance_TS >= 0, other=0.0)
+    seen_TS = (distance_TS >= 0) & (segment_T[:, None] == segment_S[None, :])
+    return tl.where(seen_TS, logits_TS, float("-inf"))
+
+
+@jit
+def by_distance(x_TS, T: tl.constexpr):
+    """Sums of a square block by t - s: for distances 0..T-1, and for distances -T..-1 (its first place is 0)."""
+    t_T = tl.arange(0, T)
+    skewed_TT = tl.gather(x_TS, (t_T[:, None] - t_T[None, :]) & (T - 1), 1)
+    below_TT = t_T[:, None] >= t_T[None, :]
+    return tl.sum(tl.where(below_TT, skewed_TT, 0.0), 0), tl.sum(tl.where(below_TT, 0.0, skewed_TT), 0)
