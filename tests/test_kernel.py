@@ -54,13 +54,15 @@ NUMBERS = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "BLOCK": 256}
 for function, absent in [(kernel._forward_whole, "angles"), (kernel._backward_whole, "angles"),
                          (kernel._forward_whole, "table"), (kernel._backward_whole, "table"),
                          (kernel_long._forward, ""), (kernel_long._backward_queries, ""),
-                         (kernel_long._backward_keys, ""), (drop_kernel._forward, ""), (drop_kernel._backward_kernel, "")]:
+                         (kernel_long._backward_keys, ""), (drop_kernel._forward, ""),
+                         (drop_kernel._backward_kernel, "")]:
     names = list(inspect.signature(function.fn).parameters)
     missing = {absent, "part"} if absent == "table" else {absent}
     fixed = {(names.index(n),): NUMBERS.get(n) for n in names if n in NUMBERS or n in missing}
     pointers = {n: "*bf16" for n in ("q", "k", "v", "grad", "out", "dq", "dk", "dv", "x", "dx")}
     signature = {n: "constexpr" if (names.index(n),) in fixed else {**KINDS, **pointers}.get(n, "i32") for n in names}
-    compile(ASTSource(function, signature, constexprs=fixed), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    source = ASTSource(function, signature, constexprs=fixed)
+    compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
 """
 
 
