@@ -1,74 +1,170 @@
-"""Which encoding is best overall: ranks within each task and seed, averaged, with intervals."""
+"""Which encoding is best overall: ranks within each task and seed, averaged, with intervals; and paired differences."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from lengthwise.records.columns import Columns, columns
+from lengthwise.records.outcomes import Outcomes, outcomes
 from lengthwise.records.rows import Results
+from lengthwise.records.statistics import (
+    EQUAL,
+    Interval,
+    interval_over_seeds,
+    interval_over_tasks,
+    ranks,
+    sign_flip_test,
+)
+
+BASELINE = "none"
+"""What every encoding is compared with, where a study has it."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One encoding's place in the ranking; intervals are 95 % bootstrap over seeds."""
+    """One encoding's place in the ranking."""
 
     encoding: str
     reciprocal_rank: float
-    reciprocal_rank_interval: tuple[float, float]
+    reciprocal_rank_interval: Interval | None
+    """95 %, for these tasks with other seeds; None where some task has fewer than three seeds."""
+    interval_over_tasks: Interval | None
+    """95 %, for other tasks with other seeds; None with fewer than three tasks or seeds."""
     rank: float
     accuracy: float
     columns: int
     """(task, seed) pairs that it is ranked in."""
 
 
-def ranks(accuracies: np.ndarray) -> np.ndarray:
-    """Rank of each entry along the last axis, 1 for the greatest; ties get the mean of the ranks they share."""
-    above = (accuracies[..., None, :] > accuracies[..., :, None]).sum(-1)
-    equal = (accuracies[..., None, :] == accuracies[..., :, None]).sum(-1)
-    return above + (equal + 1) / 2
+@dataclass(frozen=True)
+class Rankings:
+    """The ranking over all columns, and over those that tell more. Empty lists where no column is left."""
+
+    everything: list[Place]
+    informative: list[Place]
+    """Without saturated and dead tasks."""
+    learned: list[Place]
+    """Only columns in which every encoding learned its training lengths."""
+    outcomes: Outcomes
 
 
-def ranking(results: Results, checkpoint: str = "last", resamples: int = 2000) -> list[Place]:
+@dataclass(frozen=True)
+class Difference:
+    """One encoding minus another, paired over the (task, seed) that both have: same data, same order of batches."""
+
+    encoding: str
+    against: str
+    mean: float
+    interval: Interval | None
+    """95 %, for these tasks with other seeds; None where some task has fewer than three seeds."""
+    interval_over_tasks: Interval | None
+    """95 %, for other tasks with other seeds; None with fewer than three tasks or seeds."""
+    wins: int
+    ties: int
+    losses: int
+    p_over_columns: float
+    """Paired permutation test, every column a pair: could the two be the same in every one of them?
+
+    Tasks that favour one or the other make it large, even where their mean is sure and `interval` is narrow.
+    """
+    p_over_tasks: float
+    """The same with the mean of each task as a pair: would the mean difference hold for other tasks?"""
+    columns: int
+    tasks: int
+
+
+def ranking(
+    results: Results,
+    checkpoint: str = "last",
+    tasks: Sequence[str] | None = None,
+    encodings: Sequence[str] | None = None,
+) -> list[Place]:
     """Best first. The paper's score: the mean over (task, seed) of 1 / rank by accuracy on unseen lengths.
 
     Where the paper gave ties to the first row, ties share their mean rank here. Columns in which an encoding is
-    missing are left out for all.
+    missing are left out for all. `tasks`, `encodings`: only these, ranked among themselves.
     """
-    accuracy = results.accuracies(checkpoint)
-    encodings = results.encodings
-    seeds = {task: _common_seeds(accuracy, task, encodings) for task in results.tasks}
-    tables = [
-        np.array([[accuracy[task, encoding][seed] for encoding in encodings] for seed in seeds[task]])
-        for task in results.tasks
-        if seeds[task]
-    ]
+    return rank_columns(columns(results, checkpoint, tasks, encodings))
+
+
+def rankings(results: Results, checkpoint: str = "last") -> Rankings:
+    """The ranking with and without tasks that tell nothing, and over what was learned by all."""
+    found = outcomes(results, checkpoint)
+    everything = columns(results, checkpoint)
+    return Rankings(
+        rank_columns(everything),
+        rank_columns(everything.without({*found.saturated, *found.dead})),
+        rank_columns(everything.learned()),
+        found,
+    )
+
+
+def rank_columns(chosen: Columns) -> list[Place]:
+    """Best first; equals in the order of the study."""
+    tables = chosen.tables
     if not tables:
         return []
-    generator = np.random.Generator(np.random.PCG64(0))
-    reciprocal = [1 / ranks(table) for table in tables]
-    columns = sum(len(table) for table in tables)
-
-    def resampled() -> np.ndarray:
-        drawn = [r[generator.integers(len(r), size=len(r))] for r in reciprocal]
-        return np.concatenate(drawn).mean(axis=0)
-
-    low, high = np.quantile([resampled() for _ in range(resamples)], [0.025, 0.975], axis=0)
-    mean_reciprocal = np.concatenate(reciprocal).mean(axis=0)
-    mean_rank = np.concatenate([ranks(table) for table in tables]).mean(axis=0)
-    mean_accuracy = np.concatenate(tables).mean(axis=0)
+    rank_tables = [ranks(table) for table in tables]
+    reciprocal = [1 / table for table in rank_tables]
+    over_seeds, over_tasks = _intervals(chosen, reciprocal)
+    mean_reciprocal, mean_rank, mean_accuracy = (
+        np.concatenate(each).mean(axis=0) for each in (reciprocal, rank_tables, tables)
+    )
     places = [
         Place(
             encoding,
             float(mean_reciprocal[i]),
-            (float(low[i]), float(high[i])),
+            over_seeds[i] if over_seeds else None,
+            over_tasks[i] if over_tasks else None,
             float(mean_rank[i]),
             float(mean_accuracy[i]),
-            columns,
+            len(chosen),
         )
-        for i, encoding in enumerate(encodings)
+        for i, encoding in enumerate(chosen.encodings)
     ]
     return sorted(places, key=lambda place: -place.reciprocal_rank)
 
 
-def _common_seeds(accuracy: dict[tuple[str, str], dict[int, float]], task: str, encodings: list[str]) -> list[int]:
-    found = [set(accuracy.get((task, encoding), {})) for encoding in encodings]
-    return sorted(set.intersection(*found)) if found else []
+def paired_differences(results: Results, checkpoint: str = "last", against: str | None = None) -> list[Difference]:
+    """Accuracy on unseen lengths of every encoding minus that of `against`: by default `none`, else the first.
+
+    Encodings that share no (task, seed) with it are left out.
+    """
+    encodings = results.encodings
+    baseline = against or (BASELINE if BASELINE in encodings else encodings[0])
+    found = []
+    for encoding in encodings:
+        shared = columns(results, checkpoint, encodings=[encoding, baseline])
+        if encoding != baseline and len(shared):
+            found.append(_difference(shared))
+    return found
+
+
+def _difference(shared: Columns) -> Difference:
+    """First encoding minus second."""
+    encoding, against = shared.encodings
+    tables = [table[:, :1] - table[:, 1:] for table in shared.tables]
+    over_seeds, over_tasks = _intervals(shared, tables)
+    every, by_name = np.concatenate(tables)[:, 0], shared.by_name(tables)
+    wins, losses = int((every > EQUAL).sum()), int((every < -EQUAL).sum())
+    return Difference(
+        encoding,
+        against,
+        float(every.mean()),
+        over_seeds[0] if over_seeds else None,
+        over_tasks[0] if over_tasks else None,
+        wins,
+        len(every) - wins - losses,
+        losses,
+        sign_flip_test(every.tolist()),
+        sign_flip_test([float(table.mean()) for table in by_name]),
+        len(every),
+        len(by_name),
+    )
+
+
+def _intervals(chosen: Columns, tables: list[np.ndarray]) -> tuple[list[Interval] | None, list[Interval] | None]:
+    """Over seeds; over tasks and seeds, where one task at several settings is one task."""
+    over_seeds = interval_over_seeds(tables)
+    return over_seeds, interval_over_tasks(chosen.by_name(tables)) if over_seeds else None

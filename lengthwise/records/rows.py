@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -23,15 +23,17 @@ Without a scratchpad they are the same: answers are then judged by exact match, 
 
 RUNS = "runs.jsonl"
 ROWS = "rows.jsonl"
+FAILURES = "failures.jsonl"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """One finished run: how it was made, and its rows."""
+    """One finished run: how it was made, its rows, and some examples that it got wrong."""
 
     description: Row
     finished: Row
     rows: list[Row]
+    failures: list[Row] = field(default_factory=list)
 
     def accuracy(self, checkpoint: str, seen: bool, measure: Measure = "answer") -> float:
         """Share of all its test examples, with seen or with unseen lengths, that are right."""
@@ -131,26 +133,42 @@ def load_results(path: Path) -> Results:
 
 
 def collect(results: Results, path: Path) -> None:
-    """Writes the results into three small files, for sharing; `load_results` reads them like a study's folder."""
+    """Writes the results into a few small files, for sharing; `load_results` reads them like a study's folder."""
     make_folder(path)
     write_json(path / "study.json", results.study)
     write_rows(path / RUNS, [{"description": run.description, "finished": run.finished} for run in results.runs])
     write_rows(path / ROWS, results.rows)
+    failures = [failure for run in results.runs for failure in run.failures]
+    if failures or (path / FAILURES).exists():  # none of an earlier collection may stay
+        write_rows(path / FAILURES, failures)
 
 
 def _read_collection(path: Path) -> Results:
-    rows: dict[str, list[Row]] = defaultdict(list)
-    for row in read_rows(path / ROWS):
-        rows[row["run"]].append(row)
+    rows, failures = _by_run(path / ROWS), _by_run(path / FAILURES)
     runs = [
-        RunResult(run["description"], run["finished"], rows[run["description"]["fingerprint"]])
+        RunResult(run["description"], run["finished"], rows[fingerprint], failures[fingerprint])
         for run in read_rows(path / RUNS)
+        for fingerprint in [run["description"]["fingerprint"]]
     ]
     return Results(runs, [], read_json(path / "study.json"))
 
 
+def _by_run(path: Path) -> dict[str, list[Row]]:
+    """Fingerprint -> its rows in a file of all runs; no rows where there is no file."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in read_rows(path) if path.exists() else []:
+        found[row["run"]].append(row)
+    return found
+
+
 def _read(directory: RunDirectory) -> RunResult:
-    return RunResult(read_json(directory.description), read_json(directory.finished), read_rows(directory.rows))
+    failures = directory.path / FAILURES
+    return RunResult(
+        read_json(directory.description),
+        read_json(directory.finished),
+        read_rows(directory.rows),
+        read_rows(failures) if failures.exists() else [],
+    )
 
 
 def _refuse_doubles(path: Path, runs: list[RunResult]) -> None:

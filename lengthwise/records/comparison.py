@@ -1,0 +1,240 @@
+"""Our results beside the published ones: every cell, their difference, rank correlations, orders, curves."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lengthwise.errors import UserError
+from lengthwise.records import published
+from lengthwise.records.departures import departures
+from lengthwise.records.naming import scratchpad_name, task_name
+from lengthwise.records.outcomes import learned, require_checkpoint
+from lengthwise.records.published import Figure
+from lengthwise.records.ranking import ranking
+from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.statistics import ranks, spearman
+
+CLOSE = 0.10
+"""A difference up to this, or up to twice the pooled standard deviation if that is more, is within the spread."""
+
+
+@dataclass(frozen=True)
+class ComparedCell:
+    """Accuracy on unseen lengths of one encoding on one task: ours and the published one, None where missing."""
+
+    title: str
+    """What our results call the task; the published name where we have no run."""
+    task: str
+    """The published name."""
+    scratchpad: str
+    encoding: str
+    ours: Figure | None
+    published: Figure | None
+    ours_seen: float | None
+    """Accuracy in distribution: of ours on held-out prompts, of theirs in validation."""
+    published_seen: float | None
+    unlearned: list[int]
+    """Our seeds that did not learn their training lengths: no failure to generalize."""
+    difference: float | None
+    """Ours minus published."""
+    tolerance: float | None
+    within: bool | None
+    """Whether the difference is at most max(0.10, twice the pooled standard deviation)."""
+
+
+@dataclass(frozen=True)
+class TaskCorrelation:
+    """Spearman's rank correlation over the encodings of one task; None below three, or where one side is constant."""
+
+    title: str
+    correlation: float | None
+    encodings: int
+
+
+@dataclass(frozen=True)
+class ComparedPlace:
+    """Mean reciprocal ranks of one encoding; ranked among the encodings that both sides have."""
+
+    encoding: str
+    ours: float | None
+    """Over our (task, seed) pairs of shared tasks; None while no pair is finished for all encodings."""
+    published: float | None
+    """As published, over 17 tasks x 3 seeds; None for results with scratchpads, which it is not about."""
+    published_here: float
+    """From the published means of the shared tasks alone, one column a task: like is compared with like."""
+
+
+@dataclass(frozen=True)
+class ComparedPoint:
+    """Accuracy at one length; None on the side that does not have it."""
+
+    title: str
+    task: str
+    encoding: str
+    length: int
+    ours: Figure | None
+    ours_seen: bool | None
+    """Whether our models were trained on this length; theirs may have been where ours were not."""
+    published: Figure | None
+    published_seen: bool | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that `lengthwise compare` says."""
+
+    checkpoint: str
+    cells: list[ComparedCell]
+    """Shared ones, ours alone, and published ones of the scratchpad formats that we have."""
+    correlation: float | None
+    """Spearman over all shared cells."""
+    by_task: list[TaskCorrelation]
+    order: list[ComparedPlace]
+    """Best first by the published score of the shared tasks."""
+    curves: list[ComparedPoint]
+    """Without scratchpad: by-length figures with steps are not published."""
+    departures: list[str]
+    """Where our runs depart from the published protocol."""
+
+    @property
+    def shared(self) -> list[ComparedCell]:
+        return [cell for cell in self.cells if cell.ours and cell.published]
+
+    @property
+    def only_ours(self) -> list[ComparedCell]:
+        return [cell for cell in self.cells if not cell.published]
+
+    @property
+    def only_published(self) -> list[ComparedCell]:
+        return [cell for cell in self.cells if not cell.ours]
+
+    @property
+    def within(self) -> int:
+        return sum(bool(cell.within) for cell in self.shared)
+
+
+def compare(results: Results, checkpoint: str = "last") -> Comparison:
+    """Our results beside the published ones. Raises where they have nothing in common."""
+    require_checkpoint(results, checkpoint)
+    cells = _cells(results, checkpoint)
+    shared = [cell for cell in cells if cell.ours and cell.published]
+    if not shared:
+        raise UserError(
+            f"nothing to compare: the runs have {_names({c.task for c in cells if c.ours})} with "
+            f"{_names({c.encoding for c in cells if c.ours})}; published are {_names(published.LENGTHS)} with "
+            f"{_names(published.ENCODINGS)}"
+        )
+    titles = list(dict.fromkeys(cell.title for cell in shared))
+    return Comparison(
+        checkpoint,
+        cells,
+        _correlation(shared)[0],
+        [TaskCorrelation(title, *_correlation([c for c in shared if c.title == title])) for title in titles],
+        _order(results, shared, checkpoint),
+        _curves(results, shared, checkpoint),
+        departures(_shared_runs(results, shared), checkpoint),
+    )
+
+
+def tolerance(ours: Figure, theirs: Figure) -> float:
+    """max(0.10, twice the pooled standard deviation); a side with one seed has none, and adds nothing."""
+    parts = [(f.seeds - 1, f.deviation) for f in (ours, theirs) if f.deviation is not None and f.seeds > 1]
+    freedom = sum(n for n, _ in parts)
+    pooled = math.sqrt(sum(n * deviation**2 for n, deviation in parts) / freedom) if freedom else 0.0
+    return max(CLOSE, 2 * pooled)
+
+
+def figure(values: list[float]) -> Figure:
+    """Mean and sample standard deviation over seeds."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Figure(float(np.mean(values)), deviation, len(values))
+
+
+def _cells(results: Results, checkpoint: str) -> list[ComparedCell]:
+    groups: dict[tuple[str, str, str, str], list[RunResult]] = defaultdict(list)
+    for title in results.tasks:
+        for encoding in results.encodings:
+            for run in results.of(title, encoding):
+                groups[title, task_name(run), scratchpad_name(run), encoding].append(run)
+    found = [_cell(*key, runs, checkpoint) for key, runs in groups.items()]
+    formats = {cell.scratchpad for cell in found}
+    have = {(cell.task, cell.scratchpad, cell.encoding) for cell in found}
+    titles = {(cell.task, cell.scratchpad): cell.title for cell in found}
+    for key, theirs in published.cells().items():
+        if theirs.scratchpad in formats and key not in have:
+            title = titles.get(key[:2], theirs.task)
+            found.append(ComparedCell(title, *key, None, theirs.unseen, None, theirs.seen, [], None, None, None))
+    return found
+
+
+def _cell(
+    title: str, task: str, scratchpad: str, encoding: str, runs: list[RunResult], checkpoint: str
+) -> ComparedCell:
+    ours = figure([run.accuracy(checkpoint, seen=False) for run in runs])
+    seen = figure([run.accuracy(checkpoint, seen=True) for run in runs]).mean
+    unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
+    theirs = published.cells().get((task, scratchpad, encoding))
+    if theirs is None:
+        return ComparedCell(title, task, scratchpad, encoding, ours, None, seen, None, unlearned, None, None, None)
+    difference, allowed = ours.mean - theirs.unseen.mean, tolerance(ours, theirs.unseen)
+    within = abs(difference) <= allowed
+    return ComparedCell(
+        *(title, task, scratchpad, encoding, ours, theirs.unseen, seen, theirs.seen, unlearned),
+        *(difference, allowed, within),
+    )
+
+
+def _correlation(cells: list[ComparedCell]) -> tuple[float | None, int]:
+    pairs = [(cell.ours.mean, cell.published.mean) for cell in cells if cell.ours and cell.published]
+    return spearman([ours for ours, _ in pairs], [theirs for _, theirs in pairs]), len(pairs)
+
+
+def _order(results: Results, shared: list[ComparedCell], checkpoint: str) -> list[ComparedPlace]:
+    """Over the tasks of which we have every encoding that is shared at all; one encoding alone has no order."""
+    encodings = [encoding for encoding in results.encodings if any(cell.encoding == encoding for cell in shared)]
+    means: dict[str, dict[str, float]] = defaultdict(dict)
+    for cell in shared:
+        if cell.published:
+            means[cell.title][cell.encoding] = cell.published.mean
+    complete = [title for title, by_encoding in means.items() if len(by_encoding) == len(encodings)]
+    if not complete or len(encodings) < 2:
+        return []
+    ours = {place.encoding: place.reciprocal_rank for place in ranking(results, checkpoint, complete, encodings)}
+    table = np.array([[means[title][encoding] for encoding in encodings] for title in complete])
+    here = (1 / ranks(table)).mean(axis=0)
+    steps = any(cell.scratchpad != "none" for cell in shared)
+    theirs = {} if steps else published.reciprocal_ranks()
+    places = [
+        ComparedPlace(encoding, ours.get(encoding), theirs.get(encoding), float(here[i]))
+        for i, encoding in enumerate(encodings)
+    ]
+    return sorted(places, key=lambda place: -place.published_here)
+
+
+def _curves(results: Results, shared: list[ComparedCell], checkpoint: str) -> list[ComparedPoint]:
+    points = []
+    for cell in shared:
+        if cell.scratchpad != "none":
+            continue
+        theirs = {length: (seen, at) for (seen, length), at in published.curves()[cell.task, cell.encoding].items()}
+        ours = results.by_length(cell.title, cell.encoding, checkpoint)
+        trained = {row["length"]: row["seen"] for run in results.of(cell.title, cell.encoding) for row in run.rows}
+        for length in sorted({*ours, *theirs}):
+            seen, at = theirs.get(length, (None, None))
+            mine = figure(ours[length]) if length in ours else None
+            points.append(
+                ComparedPoint(cell.title, cell.task, cell.encoding, length, mine, trained.get(length), at, seen)
+            )
+    return points
+
+
+def _shared_runs(results: Results, shared: list[ComparedCell]) -> list[RunResult]:
+    keys = {(cell.title, cell.encoding) for cell in shared}
+    return [run for run in results.runs if (run.description["task"], run.description["encoding"]) in keys]
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,0 +1,110 @@
+"""What became of each run and task: not learned, not generalized, generalized; saturated and dead tasks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lengthwise.errors import UserError
+from lengthwise.records.rows import Results, RunResult
+
+LEARNED = 0.9
+"""A run below this accuracy on held-out prompts of its training lengths did not learn the task.
+
+What it does on unseen lengths is then no failure to generalize. A run that learned, but stays below it on unseen
+lengths, did not generalize.
+"""
+
+SATURATED = 0.99
+"""A task on which every run of every encoding reaches this on unseen lengths tells encodings apart no more."""
+
+DEAD = 0.01
+"""A task on which no run is this far above chance on unseen lengths tells encodings apart as little."""
+
+
+@dataclass(frozen=True)
+class Unlearned:
+    """A run that did not learn its training lengths."""
+
+    task: str
+    encoding: str
+    seed: int
+    accuracy: float
+    """On held-out prompts of training lengths."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The runs of one encoding: each is in exactly one of the last three."""
+
+    encoding: str
+    runs: int
+    unlearned: int
+    """Below LEARNED on training lengths: a failure in distribution."""
+    ungeneralized: int
+    """Learned, but below LEARNED on unseen lengths: a failure to generalize."""
+    generalized: int
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    saturated: list[str]
+    """Tasks with every run at SATURATED or above on unseen lengths."""
+    dead: list[str]
+    """Tasks with no run more than DEAD above chance on unseen lengths."""
+    unlearned: list[Unlearned]
+    tallies: list[Tally]
+
+
+def outcomes(results: Results, checkpoint: str = "last") -> Outcomes:
+    """Over all finished runs, also where other encodings or seeds of the task are missing."""
+    require_checkpoint(results, checkpoint)
+    by_task = {task: [run for run in results.runs if run.description["task"] == task] for task in results.tasks}
+    return Outcomes(
+        [task for task, runs in by_task.items() if is_saturated(runs, checkpoint)],
+        [task for task, runs in by_task.items() if is_dead(runs, checkpoint)],
+        [
+            Unlearned(task, encoding, run.description["seed"], run.accuracy(checkpoint, seen=True))
+            for task in results.tasks
+            for encoding in results.encodings
+            for run in results.of(task, encoding)
+            if not learned(run, checkpoint)
+        ],
+        [_tally(results, encoding, checkpoint) for encoding in results.encodings],
+    )
+
+
+def learned(run: RunResult, checkpoint: str = "last") -> bool:
+    """Whether the run learned its training lengths."""
+    return run.accuracy(checkpoint, seen=True) >= LEARNED
+
+
+def is_saturated(runs: Iterable[RunResult], checkpoint: str = "last") -> bool:
+    return all(run.accuracy(checkpoint, seen=False) >= SATURATED for run in runs)
+
+
+def is_dead(runs: Iterable[RunResult], checkpoint: str = "last") -> bool:
+    return all(run.accuracy(checkpoint, seen=False) <= chance(run) + DEAD for run in runs)
+
+
+def chance(run: RunResult) -> float:
+    """Accuracy on unseen lengths of a guesser who knows the form of the answer and nothing else."""
+    rows = [row for row in run.rows if row["checkpoint"] == "last" and not row["seen"]]
+    return sum(row.get("chance", 0.0) * row["n"] for row in rows) / sum(row["n"] for row in rows)
+
+
+def require_checkpoint(results: Results, checkpoint: str) -> None:
+    """Refuses what no number can be given for."""
+    if not results.runs:
+        raise UserError("no run is finished yet; `lengthwise run` goes on where it stopped")
+    for run in results.runs:
+        kinds = {row["seen"] for row in run.rows if row["checkpoint"] == checkpoint}
+        if kinds != {True, False}:
+            name = "/".join(str(run.description[key]) for key in ("task", "encoding", "seed"))
+            what = "was not tested at" if not kinds else "has rows of seen or of unseen lengths only at"
+            raise UserError(f"{name} {what} its {checkpoint} checkpoint; delete that run and `lengthwise run` again")
+
+
+def _tally(results: Results, encoding: str, checkpoint: str) -> Tally:
+    runs = [run for run in results.runs if run.description["encoding"] == encoding]
+    good = [run for run in runs if learned(run, checkpoint)]
+    generalized = sum(run.accuracy(checkpoint, seen=False) >= LEARNED for run in good)
+    return Tally(encoding, len(runs), len(runs) - len(good), len(good) - generalized, generalized)

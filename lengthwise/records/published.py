@@ -1,0 +1,140 @@
+"""The figures and the protocol of Kazemnejad et al. 2023 (arXiv 2305.19466), under this project's names."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parent / "data"
+
+ENCODINGS = ("none", "t5", "alibi", "rotary", "sinusoidal")
+"""In the published order, best first."""
+
+PROTOCOL: dict[str, dict[str, Any]] = {
+    "model": {"style": "t5", "layers": 12, "width": 768, "heads": 12, "dropout": 0.1},
+    "data": {"examples": 100_000, "anchor": True},
+    "training": {
+        "steps": 40_000,
+        "batch": 64,
+        "learning_rate": 3e-5,
+        "final_learning_rate": 1e-7,
+        "warmup": 0.06,
+        "weight_decay": 0.05,
+        "clip": 1.0,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        "precision": "fp32",
+    },
+}
+"""The same for all tasks and encodings; `pcfg` took 60,000 to 100,000 steps."""
+
+CHECKPOINT = "best"
+"""Published numbers are those of the checkpoint that was best in distribution."""
+
+PCFG_STEPS = (60_000, 100_000)
+
+LENGTHS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    **dict.fromkeys(
+        (
+            *("copy.repeat", "copy.repeat_twice", "copy.replace", "copy.words", "copy.words_twice"),
+            *("reverse.words", "reverse.words_twice", "reverse.and_back"),
+        ),
+        ((2, 20), (21, 40)),
+    ),
+    **dict.fromkeys(("summation", "sort.symbols", "sort.numbers"), ((2, 8), (9, 16))),
+    **dict.fromkeys(("addition", "polynomial"), ((1, 8), (9, 16))),
+    **dict.fromkeys(("parity", "lego"), ((4, 8), (9, 16))),
+    "scan": ((1, 25), (26, 48)),
+    "pcfg": ((1, 8), (9, 35)),
+}
+"""Task -> first and last length of training, first and last unseen length."""
+
+TASK_SETTINGS: dict[str, dict[str, Any]] = {
+    "copy.repeat": {"symbols": 6052},
+    "copy.repeat_twice": {"symbols": 6052},
+    "copy.replace": {"symbols": 78},
+    "copy.words": {"symbols": 100},
+    "copy.words_twice": {"symbols": 100},
+    "reverse.words": {"symbols": 100},
+    "reverse.words_twice": {"symbols": 100},
+    "reverse.and_back": {"symbols": 100},
+    "sort.symbols": {"symbols": 50},
+    "sort.numbers": {"smallest": 10, "largest": 9999},
+    "pcfg": {"test_set": "published"},
+}
+"""Task -> what its settings must be for the published task; tasks without settings are left out."""
+
+ENCODING_SETTINGS: dict[str, dict[str, Any]] = {
+    "sinusoidal": {"base": 10000.0},
+    "t5": {"buckets": 32, "max_distance": 128, "shared": True},
+    "rotary": {"fraction": 0.25, "base": 10000.0, "pairs": "interleaved", "exponent": "rotated"},
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A published mean over seeds."""
+
+    mean: float
+    deviation: float | None
+    """Standard deviation over seeds; None for a single one."""
+    seeds: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedCell:
+    """Accuracy on unseen lengths of one encoding on one task, with a scratchpad format (`none`: without steps)."""
+
+    task: str
+    scratchpad: str
+    encoding: str
+    unseen: Figure
+    seen: float | None
+    """Accuracy in distribution, where published."""
+
+
+@cache
+def cells() -> dict[tuple[str, str, str], PublishedCell]:
+    """(task, scratchpad format, encoding) -> cell: 85 without and 215 with steps."""
+    found: dict[tuple[str, str, str], PublishedCell] = {}
+    for row in _rows("nope_scratchpad_overall.csv"):
+        # Six runs of some tasks are pooled under this name; they are as near to the format as the source comes.
+        name, _, pooled = row["format"].partition("(")
+        note = f"{row['seeds'].partition('.')[0]} runs pooled in the source" if pooled else ""
+        key = row["task"], name, row["encoding"]
+        found[key] = PublishedCell(*key, _figure(row, "ood_accuracy", note), None)
+    for row in _rows("nope_accuracy_overall.csv"):
+        key = row["task"], "none", row["encoding"]
+        found[key] = PublishedCell(*key, _figure(row, "ood_accuracy"), float(row["in_distribution_accuracy"]))
+    return found
+
+
+@cache
+def curves() -> dict[tuple[str, str], dict[tuple[bool, int], Figure]]:
+    """(task, encoding) -> (seen, length) -> accuracy, without scratchpad."""
+    found: dict[tuple[str, str], dict[tuple[bool, int], Figure]] = {}
+    for row in _rows("nope_accuracy_by_length.csv"):
+        lengths = found.setdefault((row["task"], row["encoding"]), {})
+        lengths[row["split"] == "valid", int(row["length"])] = _figure(row, "accuracy")
+    return found
+
+
+@cache
+def reciprocal_ranks(scope: str = "all") -> dict[str, float]:
+    """Encoding -> published mean reciprocal rank; `scope`: all, classic, maths or primitive."""
+    rows = [row for row in _rows("nope_ranking.csv") if row["scope"] == scope]
+    return {row["encoding"]: float(row["mean_reciprocal_rank"]) for row in rows}
+
+
+def _figure(row: dict[str, str], name: str, note: str = "") -> Figure:
+    deviation = row[f"{name}_sd"]
+    return Figure(float(row[f"{name}_mean"]), float(deviation) if deviation else None, int(float(row["seeds"])), note)
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    with (DATA / name).open(newline="") as file:
+        yield from csv.DictReader(file)

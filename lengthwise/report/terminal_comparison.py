@@ -1,0 +1,130 @@
+"""Tables for the terminal: our cells beside the published ones, correlations, orders, departures."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lengthwise.records.comparison import CLOSE, ComparedCell, Comparison
+from lengthwise.records.published import ENCODINGS, Figure
+from lengthwise.report.terminal import counted, plain_table
+
+
+def comparison_tables(comparison: Comparison) -> list[RenderableType]:
+    """Everything of a comparison but its curves, which are for programs."""
+    found: list[RenderableType] = [cell_table(comparison), correlation_table(comparison)]
+    if comparison.order:
+        found.append(order_table(comparison))
+    return [*found, Text("\n".join(notes(comparison)))]
+
+
+def cell_table(comparison: Comparison) -> Table:
+    """Every cell that both sides have."""
+    table = plain_table(
+        f"Accuracy on unseen lengths, {comparison.checkpoint} checkpoint: mean ± standard deviation (seeds)"
+    )
+    table.padding = (0, 0)
+    table.add_column("task", overflow="fold")
+    table.add_column("encoding", overflow="fold")
+    for heading in ("ours", "published", "difference", "allowed", "within"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    before = ""
+    for cell in comparison.shared:
+        if not (cell.ours and cell.published and cell.difference is not None):
+            continue
+        mark = Text("*" if cell.unlearned else "", style="yellow")
+        table.add_row(
+            Text(cell.title if cell.title != before else ""),
+            Text(cell.encoding),
+            Text.assemble(_figure(cell.ours), mark),
+            _figure(cell.published),
+            f"{round(cell.difference, 2) + 0.0:+.2f}",  # + 0.0: never -0.00
+            f"{cell.tolerance:.2f}",
+            Text("yes", style="green") if cell.within else Text("no", style="red"),
+        )
+        before = cell.title
+    table.caption = (
+        f"{comparison.within} of {counted(len(comparison.shared), 'cell')} within: the difference is at most {CLOSE} "
+        "or twice the pooled standard deviation"
+    )
+    if any(cell.unlearned for cell in comparison.shared):
+        table.caption += "\n* some seed did not learn its training lengths: no failure to generalize"
+    return table
+
+
+def correlation_table(comparison: Comparison) -> Table:
+    table = plain_table("Rank correlation with published (Spearman)")
+    table.add_column("task", overflow="fold")
+    table.add_column("correlation", justify="right")
+    table.add_column("cells", justify="right")
+    for each in comparison.by_task:
+        table.add_row(Text(each.title), _correlation(each.correlation), str(each.encodings))
+    table.add_section()
+    table.add_row("all cells", _correlation(comparison.correlation), str(len(comparison.shared)))
+    if comparison.correlation is None or any(each.correlation is None for each in comparison.by_task):
+        table.caption = "–: fewer than three cells, or no order among them on one side"
+    return table
+
+
+def order_table(comparison: Comparison) -> Table:
+    """Mean reciprocal ranks and places; only encodings and tasks that both sides have."""
+    table = plain_table("Order of the encodings by mean reciprocal rank")
+    table.add_column("encoding", overflow="fold")
+    columns = {
+        "ours": [place.ours for place in comparison.order],
+        "published, these tasks": [place.published_here for place in comparison.order],
+        "published, all 17 tasks": [place.published for place in comparison.order],
+    }
+    shown = {heading: scores for heading, scores in columns.items() if None not in scores}
+    for heading in shown:
+        table.add_column(heading, justify="right")
+    for row, place in enumerate(comparison.order):
+        texts = []
+        for scores in shown.values():
+            score = scores[row] or 0.0
+            above = sum((other or 0.0) > score for other in scores)
+            texts.append(f"{score:.2f} ({above + 1}.)")
+        table.add_row(Text(place.encoding), *texts)
+    table.caption = "these tasks: from the published means, a task a column; all tasks: as published, over 51 columns"
+    if "ours" not in shown:
+        table.caption += "\nours: no pair of task and seed is finished for all encodings yet"
+    return table
+
+
+def notes(comparison: Comparison) -> Iterator[str]:
+    """What is missing, and what is not alike."""
+    ours, theirs = comparison.only_ours, comparison.only_published
+    if ours:
+        yield f"Not published ({counted(len(ours), 'cell')}): {_places(ours)}"
+    if theirs:
+        yield f"Published, not in these runs ({counted(len(theirs), 'cell')}): {_places(theirs)}"
+    for cell in comparison.shared:
+        if cell.published and cell.published.note:
+            yield f"{cell.title}, {cell.encoding}: {cell.published.note}"
+    if comparison.departures:
+        yield "These runs are not the published protocol; differences may come from that:"
+        yield from (f"  {line}" for line in comparison.departures)
+    else:
+        yield "Lengths, model and recipe are the published ones."
+
+
+def _places(cells: list[ComparedCell]) -> str:
+    """Tasks, with the encodings where only some of them are meant."""
+    by_title: dict[str, list[str]] = {}
+    for cell in cells:
+        label = cell.title if cell.scratchpad == "none" or "(" in cell.title else f"{cell.title} ({cell.scratchpad})"
+        by_title.setdefault(label, []).append(cell.encoding)
+    return ", ".join(
+        title if set(ENCODINGS) <= set(encodings) else f"{title} [{' '.join(encodings)}]"
+        for title, encodings in by_title.items()
+    )
+
+
+def _figure(figure: Figure) -> str:
+    spread = f" ± {figure.deviation:.2f}" if figure.deviation is not None else ""
+    return f"{figure.mean:.2f}{spread} ({figure.seeds})"
+
+
+def _correlation(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.2f}"

@@ -1,0 +1,245 @@
+"""Our results beside the published ones: what is within, what is missing, how orders agree."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hand_made import Key, made
+from rich.console import Console
+
+from lengthwise.errors import UserError
+from lengthwise.records import published
+from lengthwise.records.comparison import compare, figure, tolerance
+from lengthwise.records.published import Figure
+from lengthwise.records.rows import Results, RunResult, load_results
+from lengthwise.report.terminal_comparison import comparison_tables
+
+QUICKSTART = Path(__file__).parent.parent / "results/quickstart"
+PROTOCOL = {**published.PROTOCOL, "data": {**published.PROTOCOL["data"], "scratchpad": "none"}}
+
+
+def printed(results: Results, checkpoint: str = "last") -> str:
+    console = Console(width=100)
+    with console.capture() as capture:
+        for thing in comparison_tables(compare(results, checkpoint)):
+            console.print(thing)
+    assert all(len(line) <= 100 for line in capture.get().splitlines())
+    return " ".join(capture.get().split())
+
+
+def as_published(**changes: float) -> dict[Key, float]:
+    """Every published cell without steps, three seeds, `changes` added to the encodings named."""
+    return {
+        (cell.task, cell.encoding, seed): min(1.0, max(0.0, cell.unseen.mean + changes.get(cell.encoding, 0.0)))
+        for cell in published.cells().values()
+        if cell.scratchpad == "none"
+        for seed in (1, 2, 3)
+    }
+
+
+def test_published_figures_are_whole() -> None:
+    cells = published.cells()
+    plain = [cell for cell in cells.values() if cell.scratchpad == "none"]
+    assert len(plain) == 17 * 5 and {cell.encoding for cell in plain} == set(published.ENCODINGS)
+    assert {cell.task for cell in plain} == set(published.LENGTHS)
+    assert cells["copy.repeat", "none", "t5"].unseen.mean == pytest.approx(0.77, abs=0.01)
+    assert cells["lego", "full", "none"].unseen == Figure(0.5798, None, 1)
+    assert "6 runs pooled" in cells["lego", "full-input", "t5"].unseen.note
+    assert {cell.task for cell in cells.values() if cell.scratchpad != "none"} == {
+        *("addition", "summation", "polynomial", "parity", "sort.symbols", "sort.numbers", "lego")
+    }
+    assert list(published.ENCODINGS) == sorted(published.ENCODINGS, key=lambda e: -published.reciprocal_ranks()[e])
+
+
+def test_published_protocol_is_what_the_tasks_and_encodings_have_by_default() -> None:
+    from lengthwise import configuration, registry
+    from lengthwise.engine.recipe import DataConfig, TrainingConfig
+
+    for name, (train, test) in published.LENGTHS.items():
+        task = registry.tasks.get(name)()
+        assert (task.train_lengths.first, task.train_lengths.last) == train, name
+        assert (task.test_lengths.first, task.test_lengths.last) == test, name
+        assert configuration.table(task.config) == published.TASK_SETTINGS.get(name, {}), name
+        assert task.published_split
+    for name in published.ENCODINGS:
+        assert configuration.table(registry.encodings.get(name).Config()) == published.ENCODING_SETTINGS.get(name, {})
+    for section, config in (("data", DataConfig()), ("training", TrainingConfig())):
+        table = {**configuration.table(config), "precision": "fp32"}
+        assert {key: table[key] for key in published.PROTOCOL[section]} == published.PROTOCOL[section]
+
+
+def test_published_curves_have_the_published_lengths_and_means() -> None:
+    for (task, encoding), points in published.curves().items():
+        (first, last), (first_unseen, last_unseen) = published.LENGTHS[task]
+        assert all(first <= length <= last for seen, length in points if seen), task
+        unseen = [length for seen, length in points if not seen]
+        assert (min(unseen), max(unseen)) == (first_unseen, last_unseen), task
+        if task not in ("addition", "scan", "pcfg"):  # whose lengths have different numbers of examples
+            mean = np.mean([figure.mean for (seen, _), figure in points.items() if not seen])
+            assert mean == pytest.approx(published.cells()[task, "none", encoding].unseen.mean, abs=0.02), task
+
+
+def test_the_same_numbers_agree_entirely() -> None:
+    results = made(as_published(), list(published.ENCODINGS))
+    comparison = compare(results)
+    assert len(comparison.shared) == comparison.within == 85
+    assert comparison.only_ours == comparison.only_published == comparison.departures[:-1] == []
+    # Our double counts in thousandths, which ties a few cells that differ less.
+    assert comparison.correlation == pytest.approx(1, abs=1e-3)
+    assert [place.encoding for place in comparison.order] == list(published.ENCODINGS)
+    for place in comparison.order:
+        assert place.ours == pytest.approx(place.published_here, abs=0.05)
+        assert place.published == published.reciprocal_ranks()[place.encoding]
+
+
+def test_cells_by_hand() -> None:
+    """copy.repeat: t5 is published as 0.77 +- 0.05, alibi as 0.29 +- 0.03, from three seeds each."""
+    study = {
+        ("copy.repeat", "t5", 1): 0.9,
+        ("copy.repeat", "t5", 2): 0.7,
+        ("copy.repeat", "alibi", 1): 0.5,
+        ("copy.repeat", "mine", 1): 0.5,
+        ("dyck", "t5", 1): 0.5,
+    }
+    comparison = compare(made(study, ["t5", "alibi", "mine"], seen={("copy.repeat", "t5", 2): 0.5}))
+    t5, alibi = comparison.shared
+    theirs = published.cells()["copy.repeat", "none", "t5"].unseen
+    assert theirs.deviation is not None
+    assert t5.ours == Figure(pytest.approx(0.8), pytest.approx(math.sqrt(0.02)), 2) and t5.published == theirs
+    assert t5.difference == pytest.approx(0.8 - theirs.mean)
+    pooled = math.sqrt((1 * 0.02 + 2 * theirs.deviation**2) / 3)
+    assert t5.tolerance == pytest.approx(2 * pooled) and t5.within
+    assert t5.unlearned == [2] and t5.ours_seen == pytest.approx(0.75)
+    assert alibi.ours == Figure(0.5, None, 1) and alibi.tolerance == 0.10 and alibi.within is False
+    assert [(cell.task, cell.encoding) for cell in comparison.only_ours] == [("copy.repeat", "mine"), ("dyck", "t5")]
+    assert len(comparison.only_published) == 85 - 2
+    assert comparison.correlation is None and comparison.by_task[0].correlation is None  # of two cells
+    text = printed(made(study, ["t5", "alibi", "mine"], seen={("copy.repeat", "t5", 2): 0.5}))
+    assert "Not published (2 cells): copy.repeat [mine], dyck [t5]" in text
+    assert "1 of 2 cells within" in text and "(2)*" in text and "did not learn" in text
+
+
+def test_tolerance_is_never_below_a_tenth() -> None:
+    assert tolerance(Figure(0.5, None, 1), Figure(0.5, None, 1)) == 0.10
+    assert tolerance(Figure(0.5, 0.01, 3), Figure(0.5, 0.01, 3)) == 0.10
+    assert tolerance(Figure(0.5, 0.3, 3), Figure(0.5, 0.1, 3)) == pytest.approx(2 * math.sqrt((0.09 + 0.01) / 2))
+    assert figure([0.1, 0.3]) == Figure(pytest.approx(0.2), pytest.approx(math.sqrt(0.02)), 2)
+
+
+def test_a_reversed_order_correlates_negatively() -> None:
+    cells = {e: published.cells()["copy.replace", "none", e].unseen.mean for e in published.ENCODINGS}
+    results = made({("copy.replace", e, 1): 1 - mean for e, mean in cells.items()}, list(published.ENCODINGS))
+    comparison = compare(results)
+    assert comparison.by_task[0].correlation == pytest.approx(comparison.correlation)
+    assert comparison.correlation is not None and comparison.correlation < -0.99
+    assert comparison.order[0].encoding == "none" and comparison.order[0].ours == pytest.approx(1 / 5)
+
+
+def test_an_encoding_of_our_own_does_not_change_the_order_of_the_others() -> None:
+    study = as_published()
+    mine = {**study, **{(task, "mine", seed): 1.0 for task, _, seed in study}}
+    assert compare(made(mine, ["mine"])).order == compare(made(study, [])).order
+
+
+def scratchpad_runs(scratchpad: str, encodings: list[str]) -> list[RunResult]:
+    settings = {"task": {"name": "lego"}, "data": {"scratchpad": scratchpad}}
+    keys = {(f"lego ({scratchpad})", encoding, 1): 0.6 for encoding in encodings}
+    return made(keys, encodings, settings=settings).runs
+
+
+def test_scratchpads_are_compared_by_format() -> None:
+    runs = [*scratchpad_runs("full", ["none", "t5"]), *scratchpad_runs("full-input", ["none"])]
+    comparison = compare(Results([*runs, *scratchpad_runs("input+output", ["none"])], [], {}))
+    assert [(c.title, c.task, c.scratchpad, c.encoding) for c in comparison.shared] == [
+        ("lego (full)", "lego", "full", "none"),
+        ("lego (full)", "lego", "full", "t5"),
+        ("lego (full-input)", "lego", "full-input", "none"),
+    ]
+    assert [cell.published.mean for cell in comparison.shared if cell.published] == [0.5798, 0.5662, 0.5518]
+    assert {cell.scratchpad for cell in comparison.only_published} == {"full", "full-input"}
+    assert [cell.scratchpad for cell in comparison.only_ours] == ["input+output"]
+    assert comparison.curves == [] and all(place.published is None for place in comparison.order)
+    text = printed(Results(runs, [], {}))
+    assert "6 runs pooled in the source" in text and "addition (full)" in text
+
+
+def test_departures_are_named() -> None:
+    about: dict[str, Any] = {"train_lengths": [1, 8], "test_lengths": [9, 16], "hardware": {"device": "CPU"}}
+    same = {**PROTOCOL, "task": {"name": "addition"}, "encoding": [{"name": "none"}]}
+    study = {("addition", "none", 1): 0.1}
+    assert compare(made(study, [], settings=same, **about), "best").departures == []
+    assert "are the published ones" in printed(made(study, [], settings=same, **about), "best")
+    (line,) = compare(made(study, [], settings=same, **about)).departures
+    assert line.startswith("checkpoint: last (published: best")
+    other = {
+        "model": {**PROTOCOL["model"], "layers": 4},
+        "data": {**PROTOCOL["data"], "examples": 0},
+        "training": {**PROTOCOL["training"], "learning_rate": 3e-4, "precision": "auto"},
+        "task": {"name": "addition"},
+        "encoding": [{"name": "rotary"}],
+    }
+    changed = {**about, "train_lengths": [1, 4], "hardware": {"device": "NVIDIA H200"}}
+    assert compare(made(study, [], settings=other, **changed), "best").departures == [
+        "lengths: trained on 1-4, tested on 9-16 (published: trained on 1-8, tested on 9-16): addition",
+        "encoding: name rotary (published none): none",
+        "model: layers 4 (published 12)",
+        "data: examples endless (published 100,000)",
+        "training: learning_rate 0.0003 (published 3e-05), precision bf16 (published fp32)",
+    ]
+
+
+@pytest.mark.parametrize(("steps", "departs"), [(40_000, True), (60_000, False), (100_000, False)])
+def test_pcfg_took_more_steps(steps: int, departs: bool) -> None:
+    training = {**PROTOCOL["training"], "steps": steps}
+    settings = {**PROTOCOL, "training": training, "task": {"name": "pcfg", "test_set": "published"}}
+    found = compare(made({("pcfg", "t5", 1): 0.4}, [], settings=settings), "best").departures
+    assert found == (["training: steps 40,000 (published 60,000 to 100,000)"] if departs else [])
+
+
+def test_curves_lay_lengths_side_by_side() -> None:
+    comparison = compare(made({("copy.repeat", "none", 1): 0.25, ("copy.repeat", "none", 2): 0.75}, []))
+    points = {point.length: point for point in comparison.curves}
+    assert sorted(points) == list(range(2, 41))
+    assert points[9].ours == Figure(0.5, pytest.approx(math.sqrt(0.125)), 2) and points[9].ours_seen is False
+    assert points[9].published_seen is True and points[9].published is not None
+    assert points[40].ours is None and points[40].ours_seen is None and points[40].published_seen is False
+
+
+def test_nothing_to_compare_is_a_clear_error() -> None:
+    with pytest.raises(UserError, match=r"nothing to compare: the runs have dyck with mine; published are addition, "):
+        compare(made({("dyck", "mine", 1): 0.5}, []))
+    with pytest.raises(UserError, match="nothing to compare"):
+        compare(made({("addition", "learned", 1): 0.5}, []))
+    with pytest.raises(UserError, match="no run is finished"):
+        compare(Results([], [], {}))
+
+
+def test_quickstart_beside_published(tmp_path: Path) -> None:
+    results = load_results(QUICKSTART)
+    comparison = compare(results)
+    assert len(comparison.shared) == 15 and len(comparison.only_published) == 70
+    assert any(line.startswith("lengths: trained on 2-6, tested on 7-12") for line in comparison.departures)
+    text = printed(results)
+    assert "copy.repeat" in text and "not the published protocol" in text and "Not published" not in text
+    program = "import sys; from lengthwise.cli import main; main()"
+    words = [sys.executable, "-c", program, "compare", str(QUICKSTART), "--with", "published", "--checkpoint", "best"]
+    done = subprocess.run([*words, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {
+        "with": "published",
+        "within": compare(results, "best").within,
+        **asdict(compare(results, "best")),
+    }
+    assert "Order of the encodings" in subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    empty = subprocess.run([*words[:4], str(tmp_path)], capture_output=True, text=True)
+    assert empty.returncode == 2 and "holds no runs" in empty.stderr
+
+
+def test_comparison_needs_no_torch() -> None:
+    program = "import sys\nfrom lengthwise.report import terminal_comparison, terminal_statistics\n"
+    subprocess.run([sys.executable, "-c", program + "assert 'torch' not in sys.modules"], check=True)
