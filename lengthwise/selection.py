@@ -1,5 +1,6 @@
 """A part of a study: `task=addition,encoding=none` chooses the runs to be done now."""
 
+import re
 from collections.abc import Sequence
 
 from lengthwise.errors import UserError, nearest
@@ -9,7 +10,8 @@ from lengthwise.study import Run
 def select(runs: Sequence[Run], only: str) -> list[Run]:
     """The runs that `only` names; a key that comes several times means any of its values. Empty: all."""
     wanted: dict[str, set[str]] = {}
-    for part in filter(None, (part.strip() for part in only.split(","))):
+    # A comma within a value, as in the name of a schedule, is followed by something that is no assignment.
+    for part in re.split(r",(?=[^,]*=)", only) if only.strip() else []:
         key, equals, value = (text.strip() for text in part.partition("="))
         known = _values(runs, key)
         if not equals or not value:

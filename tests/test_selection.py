@@ -21,6 +21,14 @@ def test_only_chooses_what_it_names() -> None:
     assert len(select(runs, "encoding=t5")) == 51
 
 
+def test_a_schedule_is_chosen_by_its_name() -> None:
+    table = small_table()
+    table["encodings"] = ["none", ["rotary", "none"]]
+    runs = study_from(table).runs()
+    chosen = select(runs, "encoding=rotary,none,seed=1")
+    assert {run.encoding.label for run in chosen} == {"rotary,none"} and len(chosen) < len(runs)
+
+
 @pytest.mark.parametrize(
     ("only", "message"),
     [

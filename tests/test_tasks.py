@@ -2,7 +2,9 @@
 
 import importlib
 import inspect
+import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,16 @@ from lengthwise.seeding import stream
 from lengthwise.tasks.task import Span
 from lengthwise.tasks.words import words
 
+# A task of one's own brings its solution with it: my_folder/tests/solutions_mine.py with LENGTHWISE_PATH=my_folder.
+FOLDERS = [
+    Path(__file__).parent,
+    *(Path(f) / "tests" for f in os.environ.get("LENGTHWISE_PATH", "").split(os.pathsep) if f),
+]
+sys.path.extend(str(folder) for folder in FOLDERS[1:])
 SOLUTIONS = {
     name: solution
-    for file in sorted(Path(__file__).parent.glob("solutions_*.py"))
+    for folder in FOLDERS
+    for file in sorted(folder.glob("solutions_*.py"))
     for name, solution in importlib.import_module(file.stem).SOLUTIONS.items()
 }
 PUBLISHED = {

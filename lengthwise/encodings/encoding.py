@@ -49,7 +49,7 @@ class Encoding(nn.Module):
     """Whether each layer has an instance, and so weights, of its own; by default all layers share one."""
 
     pairs: Literal["interleaved", "halves"] = "interleaved"
-    """What `angles` turns together: entry 2i with 2i + 1, or entry i with i + pairs."""
+    """What `angles` turns together: entry 2i with 2i + 1, or entry i of the first half with entry i of the second."""
 
     @dataclass(frozen=True)
     class Config:

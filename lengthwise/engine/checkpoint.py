@@ -24,7 +24,7 @@ def run_from(table: dict) -> Run:
     """The run that `Run.table` describes."""
     return Run(
         task=table["task"],
-        encoding=EncodingChoice("+".join(layer["name"] for layer in table["encoding"]), tuple(table["encoding"])),
+        encoding=EncodingChoice(",".join(layer["name"] for layer in table["encoding"]), tuple(table["encoding"])),
         seed=table["seed"],
         model=configuration.read(ModelConfig, table["model"], "model"),
         data=configuration.read(DataConfig, table["data"], "data"),

@@ -1,0 +1,141 @@
+"""The pages of docs/: every command parses, every example of the adding-* pages runs, every link leads somewhere."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from lengthwise.cli import app
+from lengthwise.encodings.encoding import Encoding
+from lengthwise.records.outcomes import DEAD, LEARNED, SATURATED
+from lengthwise.study import study_from
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+ADDING = [page for page in PAGES if page.name.startswith("adding-")]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of its shell blocks that call us."""
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("lengthwise ")]
+
+
+def parse(line: str) -> None:
+    """Parses a command without doing it; raises where a subcommand, an option or a value is not there."""
+    words = shlex.split(line, comments=True)[1:]
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name = words.pop(0)
+        assert name in command.commands, f"{line}: there is no {name}"
+        command = command.commands[name]
+    command.make_context(command.name, words)
+
+
+def file_of(block: str) -> str | None:
+    """The file that a block is the content of: its first line says so, in a comment."""
+    named = re.match(r"# (\S+\.(?:py|toml))\n", block)
+    return named.group(1) if named else None
+
+
+def heading_links(page: Path) -> set[str]:
+    """What GitHub calls the headings of a page in links."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(("page", "line"), [(page.name, line) for page in PAGES for line in commands(page)])
+def test_every_command_parses(page: str, line: str) -> None:
+    parse(line)
+
+
+@pytest.mark.parametrize("line", ["lengthwise runs quickstart", "lengthwise run quickstart --onyl task=addition"])
+def test_a_wrong_command_does_not_parse(line: str) -> None:
+    with pytest.raises(Exception, match=r"no runs|onyl"):
+        parse(line)
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Blocks that name a file become that file."""
+    for block in (*blocks(page, "toml"), *blocks(page, "python")):
+        if name := file_of(block):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(block)
+
+
+def execute(program: str, folder: Path) -> None:
+    """In a process of its own: what has been found in LENGTHWISE_PATH is found once."""
+    (folder / "my_folder").mkdir(exist_ok=True)
+    environment = {**os.environ, "LENGTHWISE_PATH": "my_folder"}
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", ADDING, ids=lambda page: page.stem)
+def test_examples_run(page: Path, tmp_path: Path) -> None:
+    """Files first, then the other blocks beside them, in the order of the page; at last every study expands."""
+    write_files(page, tmp_path)
+    studies = [file.name for file in tmp_path.glob("*.toml")]
+    programs = [block for block in blocks(page, "python") if not file_of(block)]
+    assert studies and programs
+    programs += [f"import lengthwise as lw\nassert lw.load_study({name!r}).runs()" for name in studies]
+    execute("\n".join(programs), tmp_path)
+
+
+def test_the_second_solution_solves_the_documented_task(tmp_path: Path) -> None:
+    write_files(ROOT / "docs/adding-a-task.md", tmp_path)
+    program = """
+import runpy, lengthwise as lw
+solution = runpy.run_path("tests/solutions_alternate.py")["SOLUTIONS"]["alternate"]
+pairs = [pair for length in (3, 4, 11) for pair in lw.task("alternate").sample(length, count=5)]
+assert all(solution(prompt) == target for prompt, target in pairs)
+"""
+    execute(program, tmp_path)
+
+
+def test_the_documented_study_has_as_many_runs_as_it_says() -> None:
+    (text,) = blocks(ROOT / "docs/adding-a-study.md", "toml")
+    assert "These are 2 x 3 x 3 = 18 runs" in (ROOT / "docs/adding-a-study.md").read_text()
+    assert len(study_from({"name": "mine", **tomllib.loads(text)}).runs()) == 18
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, heading = target.partition("#")
+        if "://" in path:
+            continue
+        found = (page.parent / path) if path else page
+        assert found.exists(), target
+        assert not heading or heading in heading_links(found), target
+
+
+def test_the_table_of_hooks_names_hooks() -> None:
+    text = prose(ROOT / "docs/adding-an-encoding.md").split("## The hooks")[1].split("More that an encoding may say")[0]
+    hooks = re.findall(r"^\| `(\w+)\(", text, flags=re.MULTILINE)
+    assert hooks, "there is a table"
+    assert all(callable(getattr(Encoding, hook)) for hook in hooks)
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    text = (ROOT / "docs/reading-the-report.md").read_text()
+    for phrase in (f"a run below {LEARNED:g} on", f"at {SATURATED:g} or above on", f"more than {DEAD:g} above chance"):
+        assert phrase in text
