@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding, distances
+from lengthwise.encodings.encoding import Encoding
 
 
 class Squared(Encoding):
@@ -27,8 +27,8 @@ class Squared(Encoding):
     class Config:
         factor: float = 0.01
 
-    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
-        return -self.config.factor * distances(query_BT, key_BS)[:, None].float() ** 2
+    def by_distance(self, distance: Tensor) -> Tensor:
+        return (-self.config.factor * distance.float() ** 2).expand(self.geometry.heads, *distance.shape)
 '''
 
 TASK = '''
@@ -108,11 +108,12 @@ def test_contract_tests_cover_them(folder: Path) -> None:
 
 def test_contract_tests_catch_a_broken_one(folder: Path) -> None:
     """An encoding that looks at the tensor's index instead of the positions."""
-    broken = ENCODING.replace(
-        "distances(query_BT, key_BS)[:, None].float() ** 2",
-        "distances(*([__import__('torch').arange(x.shape[1], device=x.device)[None] for x in (query_BT, key_BS)]))"
-        "[:, None].float() ** 2",
-    )
+    broken = ENCODING + """
+    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
+        import torch
+        index = torch.arange(k_BHSK.shape[2])
+        return self.by_distance((index[-q_BHTK.shape[2] :, None] - index).clamp(min=0))[None]
+"""
     (folder / "encodings/squared.py").write_text(broken)
     tests = Path(__file__).parent
     words = ("-m", "pytest", "-p", "no:cacheprovider", "-k", "squared", str(tests / "test_encoding_contract.py"))
