@@ -231,6 +231,17 @@ def test_explicit_positions_equal_default_ones(model: Decoder) -> None:
 
 
 @torch.no_grad()
+def test_positions_with_gaps_equal_a_row_whose_other_tokens_are_hidden(model: Decoder) -> None:
+    """Where a token stands is what its position says, not its index in the row."""
+    tokens = draw_tokens(2, LENGTH)
+    mine = torch.arange(LENGTH) % 3 != 1
+    segments = torch.where(mine, 1, 2).expand(2, -1)
+    whole = model(tokens, positions_BT=torch.arange(LENGTH)[None], segments_BT=segments)
+    alone = model(tokens[:, mine], positions_BT=torch.arange(LENGTH)[None, mine])
+    assert_same(whole[:, mine], alone)
+
+
+@torch.no_grad()
 def test_shift_invariance_is_as_claimed(model: Decoder) -> None:
     tokens = draw_tokens(2, LENGTH)
     expected = model(tokens)
