@@ -5,15 +5,18 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from lengthwise import registry
 from lengthwise.bench.command_line import bench_app
 from lengthwise.errors import UserError
+
+if TYPE_CHECKING:
+    from lengthwise.records.rows import Results
 
 app = typer.Typer(
     help="What happens when a Transformer trained on short sequences meets longer ones, and why.",
@@ -31,6 +34,27 @@ class Listed(StrEnum):
     tasks = "tasks"
     encodings = "encodings"
     studies = "studies"
+
+
+class Checkpoint(StrEnum):
+    last = "last"
+    best = "best"
+
+
+class Reference(StrEnum):
+    published = "published"
+
+
+Runs = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]
+AtCheckpoint = Annotated[Checkpoint, typer.Option(help="Weights at the end, or those best in validation.")]
+
+
+class ReportFormat(StrEnum):
+    html = "html"
+    markdown = "markdown"
+    csv = "csv"
+    svg = "svg"
+    png = "png"
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -110,40 +134,58 @@ def run(
 
 
 @app.command()
-def show(runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]) -> None:
-    """Show ranking and accuracy by length in the terminal."""
-    from lengthwise.records.rows import load_results
+def show(runs: Runs, checkpoint: AtCheckpoint = Checkpoint.last) -> None:
+    """Show accuracy by length, ranking, differences and budgets in the terminal."""
     from lengthwise.report.terminal import length_tables, overall_tables, ranking_table
+    from lengthwise.report.terminal_statistics import statistics_tables
 
-    results = load_results(runs)
-    for name in results.unfinished:
-        messages.print(f"unfinished: {name}", style="yellow", markup=False)
-    if not results.runs:
-        raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
-    for table in (*length_tables(results), *overall_tables(results), ranking_table(results)):
-        console.print(table)
-        console.print()
+    results = _finished(runs)
+    _print_each(
+        *length_tables(results, checkpoint),
+        *overall_tables(results, checkpoint),
+        ranking_table(results, checkpoint),
+        *statistics_tables(results, checkpoint),
+    )
+
+
+@app.command("compare")
+def compare_command(
+    runs: Runs,
+    reference: Annotated[Reference, typer.Option("--with", help="What to compare with.")] = Reference.published,
+    checkpoint: AtCheckpoint = Checkpoint.last,
+    as_json: AsJson = False,
+) -> None:
+    """Lay results beside the published ones, cell by cell."""
+    from lengthwise.records.comparison import compare
+    from lengthwise.report.terminal_comparison import comparison_tables
+
+    comparison = compare(_finished(runs), checkpoint)
+    if as_json:
+        console.print_json(
+            json.dumps({"with": reference, "within": comparison.within, **dataclasses.asdict(comparison)})
+        )
+        return
+    _print_each(*comparison_tables(comparison))
 
 
 @app.command()
 def report(
     runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
-    out: Annotated[Path, typer.Option(help="A .html page, or the curves alone as .svg or .png.")] = Path("report.html"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .html page (report.html), a .md file, the curves alone as .svg or .png, or a folder."),
+    ] = None,
+    kind: Annotated[
+        ReportFormat | None,
+        typer.Option("--format", help="csv: a folder of tables; svg, png: a folder of figures."),
+    ] = None,
 ) -> None:
-    """Write a self-contained page, or a picture, of a study's results."""
+    """Write a self-contained page of a study's results, or its tables and figures for a paper."""
     from lengthwise.records.rows import load_results
+    from lengthwise.report.export import write_report
 
-    results = load_results(runs)
-    if not results.runs:
-        raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
-    if out.suffix == ".html":
-        from lengthwise.report.page import write_page as write
-    elif out.suffix in (".svg", ".png"):
-        from lengthwise.report.picture import write_picture as write
-    else:
-        raise UserError(f"--out must end in .html, .svg or .png, not {out.name!r}")
-    write(results, out)
-    console.print(f"Wrote {out}", highlight=False)
+    written = write_report(load_results(runs), out, kind.value if kind else None)
+    console.print(f"Wrote {written}", highlight=False)
 
 
 @app.command("collect")
@@ -197,6 +239,24 @@ def main() -> None:
     except UserError as error:
         messages.print(f"[bold red]error:[/bold red] {_plain(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
+
+
+def _finished(runs: Path) -> "Results":
+    """The results in a folder that has some; unfinished runs are named."""
+    from lengthwise.records.rows import load_results
+
+    results = load_results(runs)
+    for name in results.unfinished:
+        messages.print(f"unfinished: {name}", style="yellow", markup=False)
+    if not results.runs:
+        raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
+    return results
+
+
+def _print_each(*things: RenderableType) -> None:
+    for thing in things:
+        console.print(thing)
+        console.print()
 
 
 def _task_rows() -> list[dict[str, Any]]:

@@ -41,6 +41,10 @@ class Vocabulary:
     def id(self, symbol: str) -> int:
         return self._id[symbol]
 
+    def symbol(self, index: int) -> str:
+        """Of an id; a model may also predict a spare row of its embedding."""
+        return self.symbols[index] if index < len(self.symbols) else f"<spare-{index}>"
+
     def ids(self, symbols: Iterable[str]) -> np.ndarray:
         return np.array([self._id[symbol] for symbol in symbols], dtype=np.int32)
 
@@ -50,8 +54,7 @@ class Vocabulary:
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of ids: the inverse of `encode`."""
-        symbols = [self.symbols[i] if i < len(self.symbols) else f"<spare-{i}>" for i in ids]
-        return " ".join(symbols).replace(f" {TIE}", "").removeprefix(TIE)
+        return " ".join(self.symbol(i) for i in ids).replace(f" {TIE}", "").removeprefix(TIE)
 
     def _symbols_of(self, word: str) -> list[str]:
         """One symbol, or one and the tied ones behind it; the longest first symbol wins."""

@@ -108,12 +108,15 @@ def test_contract_tests_cover_them(folder: Path) -> None:
 
 def test_contract_tests_catch_a_broken_one(folder: Path) -> None:
     """An encoding that looks at the tensor's index instead of the positions."""
-    broken = ENCODING + """
+    broken = (
+        ENCODING
+        + """
     def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
         import torch
         index = torch.arange(k_BHSK.shape[2])
         return self.by_distance((index[-q_BHTK.shape[2] :, None] - index).clamp(min=0))[None]
 """
+    )
     (folder / "encodings/squared.py").write_text(broken)
     tests = Path(__file__).parent
     words = ("-m", "pytest", "-p", "no:cacheprovider", "-k", "squared", str(tests / "test_encoding_contract.py"))

@@ -1,5 +1,6 @@
 """Reports say what the rows say: every number here is computed by hand from rows written by hand."""
 
+import csv
 import html
 import importlib
 import re
@@ -7,25 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
+from synthetic import write_battery
 
 from lengthwise.errors import UserError
-from lengthwise.records.files import write_json, write_rows
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.files import read_rows, write_json, write_rows
+from lengthwise.records.rows import ROWS, Results, collect, load_results
 from lengthwise.report import summaries, terminal
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 N = 40
 """Examples of each length in the synthetic studies."""
 
@@ -39,6 +32,7 @@ def write_run(
     write_json(run / "run.json", description(task, encoding, seed, max(correct)))
     rows = [
         {
+            "run": "abc",
             "task": task,
             "encoding": encoding,
             "seed": seed,
@@ -138,18 +132,14 @@ def table(page: Path, caption: str) -> list[list[str]]:
 
 
 def test_page_has_the_numbers_of_the_rows(page: Path) -> None:
-    # Task a, unseen: none has (40 + 20) / 80 and (30 + 10) / 80; with two seeds the bootstrap interval is their range.
+    # Task a, unseen: none has (40 + 20) / 80 and (30 + 10) / 80; two seeds are too few for an interval.
     assert table(page, "Exact match on unseen lengths, last checkpoint") == [
         ["task", "none", "<b>x"],
-        ["a chance 0.125", "0.62 0.50 – 0.75 seeds: 0.75 · 0.50", "0.10 0.05 – 0.15 seeds: 0.05 · 0.15"],
-        [
-            "b chance 0.125",
-            "1.00 1.00 – 1.00 seeds: 1.00 · 1.00",
-            "0.50 0.00 – 1.00 seeds: 0.00 · 1.00 1 of 2 not learned",
-        ],
+        ["a chance 0.125", "0.62 seeds: 0.75 · 0.50", "0.10 seeds: 0.05 · 0.15"],
+        ["b chance 0.125", "1.00 seeds: 1.00 · 1.00", "0.50 seeds: 0.00 · 1.00 1 of 2 not learned"],
     ]
     seen = table(page, "Exact match on training lengths, last checkpoint")
-    assert seen[2][2] == "0.69 0.38 – 1.00 seeds: 0.38 · 1.00 1 of 2 not learned"  # (20 + 10) / 80 = 0.375
+    assert seen[2][2] == "0.69 seeds: 0.38 · 1.00 1 of 2 not learned"  # (20 + 10) / 80 = 0.375
     assert table(page, "Exact match on unseen lengths: last checkpoint / best checkpoint") == [
         ["task", "none", "<b>x"],
         ["a", "0.62 / 0.62", "0.10 / 0.15"],  # best, seed 2: 20 / 80, so (0.05 + 0.25) / 2
@@ -161,10 +151,10 @@ def test_page_ranks_by_hand(page: Path) -> None:
     # none is first in both seeds of a and in seed 1 of b; in seed 2 of b both share rank 1.5.
     ranked = table(page, "Ranking over 4 pairs of task and seed, last checkpoint")
     assert ranked[1][0] == "none"
-    assert ranked[1][1].startswith("0.92 ")  # (1 + 1 + 1 + 1 / 1.5) / 4
+    assert ranked[1][1] == "0.92"  # (1 + 1 + 1 + 1 / 1.5) / 4
     assert ranked[1][2:] == ["1.12", "0.81", "4 of 4"]
     assert ranked[2][0] == "<b>x"
-    assert ranked[2][1].startswith("0.54 ")  # (3 / 2 + 1 / 1.5) / 4
+    assert ranked[2][1] == "0.54"  # (3 / 2 + 1 / 1.5) / 4
     assert ranked[2][2:] == ["1.88", "0.30", "3 of 4 1 not learned"]
 
 
@@ -177,8 +167,8 @@ def test_page_says_where_numbers_come_from(page: Path) -> None:
     text = visible(page)
     for fact in ("0123456789ab", "NVIDIA H200", "12,345", "67", "slopes 0.5, 0.25", "steps 1000", "the task's own"):
         assert fact in text
-    assert "training time 120 s" in text  # eight runs, each half of a pair that took 30 s
-    assert "Runs that did not learn their training lengths b/<b>x/seed-1" in text
+    assert "training time 2 min" in text  # eight runs, each half of a pair that took 30 s
+    assert "Runs that did not learn their training lengths b/<b>x/seed-1 (0.38)" in text
     assert "unfinished" not in text
 
 
@@ -200,8 +190,7 @@ def test_page_loads_nothing(page: Path) -> None:
     assert "@import" not in text
     assert "url(" not in re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)[0]
     assert not re.search(r"\bimport\s*[\"'{*(]", text), "a module that imports would fetch"
-    # Addresses that remain are names: namespaces, schemas, and the editor whose menu is switched off.
-    assert set(re.findall(r"https?://([\w.]+)", text)) <= {"www.w3.org", "vega.github.io", "github.com"}
+    assert set(re.findall(r"https?://([\w.]+)", text)) <= {"www.w3.org"}, "the namespace of SVG is a name"
 
 
 def test_single_seed_and_single_task(tmp_path: Path) -> None:
@@ -227,12 +216,16 @@ def test_nothing_finished_is_a_clear_error(tmp_path: Path) -> None:
         write(load_results(folder), tmp_path / "report.html")
 
 
-def test_missing_packages_are_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    import lengthwise.report.picture
+def test_missing_packages_are_a_clear_error(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import lengthwise.report.page
+    from lengthwise.report.export import write_report
 
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(UserError, match=r"vl_convert.*pip install 'lengthwise\[report\]'"):
-        importlib.reload(lengthwise.report.picture)
+        write_report(results, tmp_path / "curves.png")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UserError, match=r"jinja2.*pip install 'lengthwise\[report\]'"):
+        importlib.reload(lengthwise.report.page)
 
 
 def test_pictures(results: Results, tmp_path: Path) -> None:
@@ -244,18 +237,136 @@ def test_pictures(results: Results, tmp_path: Path) -> None:
     assert drawing.startswith("<svg")
     assert drawing.count("trained to 2") == 2
     assert "&lt;b&gt;x" in drawing
+    ElementTree.fromstring(drawing)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match=r"\.svg or \.png"):
         write_picture(results, tmp_path / "curves.pdf")
 
 
+def test_every_format(results: Results, tmp_path: Path) -> None:
+    from lengthwise.report.export import write_report
+
+    assert write_report(results, tmp_path / "r.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    text = write_report(results, tmp_path / "r.md").read_text()
+    assert "| a | 0.62 | 0.10 | 0.125 |" in text
+    assert "| b | 1.00 | 0.50* | 0.125 |" in text
+    assert "<" not in text.replace("\\<", ""), "an encoding's name is no markup"
+    folder = write_report(results, tmp_path / "tables", "csv")
+    cells = list(csv.DictReader((folder / "accuracies.csv").read_text().splitlines()))
+    assert [(cell["task"], cell["encoding"], cell["unseen"]) for cell in cells] == [
+        ("a", "none", "0.625"),
+        ("a", "<b>x", "0.1"),
+        ("b", "none", "1.0"),
+        ("b", "<b>x", "0.5"),
+    ]
+    assert {file.stem for file in folder.iterdir()} == {
+        "accuracies", "by-length", "errors", "failures", "paired-differences", "ranking", "runs", "tasks",
+    }  # fmt: skip
+    folder = write_report(results, tmp_path / "figures", "svg")
+    names = {"accuracy-by-length", "by-length-a", "by-length-b", "heat-map-ours", "paired-differences", "ranking"}
+    assert {file.stem for file in folder.iterdir()} == names
+    for file in folder.iterdir():
+        ElementTree.parse(file)
+    folder = write_report(results, tmp_path / "pixels", "png")
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in folder.iterdir())
+    with pytest.raises(UserError, match="no format 'pdf'"):
+        write_report(results, tmp_path / "r", "pdf")
+    with pytest.raises(UserError, match="does not go into"):
+        write_report(results, tmp_path / "r.html", "csv")
+
+
 def test_encodings_never_look_alike() -> None:
-    from lengthwise.report.figures import FAMILIAR, looks
+    from lengthwise.report.looks import FAMILIAR, looks
 
     many = [*FAMILIAR, *(f"rotary(fraction={i / 40})" for i in range(40))]
     assert len(set(looks(many).values())) == len(many)
     assert len({colour for colour, _ in looks([*FAMILIAR, "new", "newer"]).values()}) == 8
     assert looks(["rotary"])["rotary"] == looks(["none", "mine", "rotary"])["rotary"]
+
+
+def test_numbers_on_the_heat_map_can_be_read() -> None:
+    from lengthwise.report.looks import contrast, shade, text_on
+
+    shades = [shade(i / 200) for i in range(201)]
+    assert min(contrast(colour, text_on(colour)) for colour in shades) >= 4.5
+    lightness = [contrast(colour, "#000000") for colour in shades]
+    assert lightness == sorted(lightness, reverse=True), "darker is more, also in grey"
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+
+
+def test_names_are_kept_apart() -> None:
+    from lengthwise.report.drawing import apart, ticks
+
+    assert apart([10, 50, 90], 12, 0, 100) == [10, 50, 90]
+    assert apart([95, 95, 95], 12, 0, 100) == [76, 88, 100]
+    assert apart([2, 1], 12, 0, 100) == [13, 1]
+    assert ticks(1.5, 40.5, 8) == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert ticks(0.5, 4.5, 8) == [1, 2, 3, 4]
+
+
+def test_published_numbers_only_beside_the_same_lengths(tmp_path: Path) -> None:
+    from lengthwise.report import reference
+
+    battery = load_results(write_battery(tmp_path / "battery", ["addition"], ("none", "t5"), (1, 2, 3), failures=0))
+    assert reference.cell(battery, "addition", "none") is not None
+    assert set(reference.curve(battery, "addition", "none")) == set(range(1, 17))
+    page = write(battery, tmp_path / "report.html")
+    assert "Beside the published numbers" in visible(page)
+    assert 'class="published"' in page.read_text(encoding="utf-8")
+    write_run(tmp_path / "short", "addition", "none", 1, {1: 40, 2: 40, 3: 30})
+    short = load_results(tmp_path / "short")
+    assert reference.cell(short, "addition", "none") is None
+    assert "Beside the published numbers" not in visible(write(short, tmp_path / "short.html"))
+
+
+def test_scratchpads_have_their_table(tmp_path: Path) -> None:
+    from lengthwise.report.export import write_report
+
+    run = write_run(tmp_path / "study", "a", "none", 1, {1: 40, 2: 40, 3: 10})
+    rows = [
+        {**row, "answers": {"right": row["correct"] + (10 if row["length"] > 2 else 0)}}
+        for row in read_rows(run / ROWS)
+    ]
+    write_rows(run / ROWS, rows)
+    steps = load_results(tmp_path / "study")
+    page = write(steps, tmp_path / "report.html")
+    assert table(page, "Unseen lengths, last checkpoint: final answer / whole text")[1] == ["a", "none", "0.50 / 0.25"]
+    folder = write_report(steps, tmp_path / "tables", "csv")
+    assert (folder / "scratchpads.csv").read_text().splitlines()[1].startswith("a,none,none,0.5,,,0.25,")
+
+
+def failure(length: int, target: str, predicted: list[str], kind: str = "wrong symbol") -> dict[str, Any]:
+    about = {"run": "abc", "length": length, "prompt": "Copy: x y", "target": target, "predicted": predicted}
+    return {**about, "first_error": len(predicted) - 1, "kind": kind}
+
+
+def test_failures_are_collected_and_packed(tmp_path: Path) -> None:
+    from lengthwise.report.failures import packed
+
+    run = write_run(tmp_path / "study", "a", "none", 1, {1: 40, 2: 40, 3: 10, 4: 5})
+    kept = [
+        failure(3, "x y z", ["x", "q"]),
+        failure(3, "x y z.", ["x", "y", "<end>"], "stopped early"),
+        failure(4, "The answer is 5.", ["The", "answer", "is", "5", "\u2040.", "5"], "ran on"),
+    ]
+    write_rows(run / "failures.jsonl", kept)
+    found = load_results(tmp_path / "study")
+    assert found.runs[0].failures == kept
+    collect(found, tmp_path / "collected")
+    found = load_results(tmp_path / "collected")
+    assert found.runs[0].failures == kept
+    collect(load_results(write_study(tmp_path / "without")), tmp_path / "collected")
+    assert not any(run.failures for run in load_results(tmp_path / "collected").runs)
+    pack = packed(found)
+    assert pack["examples"] == [("Copy: x y", "The answer is 5."), ("Copy: x y", "x y z"), ("Copy: x y", "x y z.")]
+    assert pack["failures"] == [
+        (0, 3, 1, 1, "q", "wrong symbol"),  # one character of the target is right
+        (0, 3, 2, 3, "", "stopped early"),
+        (0, 4, 0, 16, "5", "ran on"),
+    ]
+    assert pack["recorded"] == 3
+    few = packed(found, most=130)
+    assert 1 <= len(few["failures"]) < 3 and few["recorded"] == 3
 
 
 def printed(renderable: object) -> str:
@@ -300,45 +411,3 @@ def test_thinning_keeps_the_longest_of_each_kind() -> None:
 def test_terminal_needs_no_charts() -> None:
     code = "import sys, lengthwise.report.terminal as t; assert not {'altair', 'torch', 'jinja2'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="needs /usr/bin/chromium: apt-get install chromium")
-def test_browser_draws_the_page_without_network(page: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
-    problems: list[str] = []
-    requests: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        for width, scheme in ((1280, "light"), (390, "dark")):
-            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-            tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-            tab.on("pageerror", lambda error: problems.append(str(error)))
-            tab.on("request", lambda request: requests.append(request.url))
-            tab.goto(page.as_uri())
-            tab.wait_for_selector("html[data-drawn]", timeout=60_000)
-            charts = tab.locator("[data-chart]")
-            assert charts.count() == 3
-            for i in range(3):
-                assert charts.nth(i).locator("svg").count() == 1
-                assert charts.nth(i).locator("svg .mark-symbol path").count() >= 2
-                assert charts.nth(i).get_attribute("aria-label")
-            panel = tab.locator("[data-chart=curves-0]")
-            assert panel.locator("svg .mark-line path").count() == 2
-            assert panel.locator("svg .mark-symbol path").count() == 8, "two encodings, four lengths"
-            panel.locator("svg .mark-symbol path").nth(2).hover()
-            tooltip = tab.locator("#vg-tooltip-element")
-            tooltip.wait_for(state="visible")
-            assert "0.875" in tooltip.inner_text()
-            assert "0.750 to 1.000" in tooltip.inner_text()
-            assert tooltip.locator("td.key").nth(2).evaluate("cell => cell.clientWidth") > 80, (
-                "mean exact match, not cut off"
-            )
-            tab.get_by_role("button", name="<b>x").click()
-            tab.wait_for_function("document.querySelectorAll('[data-chart=curves-0] .mark-line path').length === 1")
-            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert tab.evaluate(wider) == 0, f"the page scrolls sideways at {width} pixels"
-            tab.close()
-        browser.close()
-    assert problems == []
-    assert set(requests) == {page.as_uri()}

@@ -102,7 +102,7 @@ def failures(task: Task, test: Sequences, predicted_P: np.ndarray, outcomes: Out
             "length": length,
             "prompt": task.vocabulary.decode(test.tokens[example, :prompt]),
             "target": task.vocabulary.decode(test.tokens[example, prompt : size - 1]),
-            "predicted": [task.vocabulary.decode([token]) for token in written],
+            "predicted": [task.vocabulary.symbol(int(token)) for token in written],
             "first_error": first,
             "kind": next((kind for kind, is_so in kinds.items() if is_so[example]), "ran on"),
         }

@@ -1,197 +1,186 @@
-"""Charts of a study: accuracy by length, and the ranking."""
+"""The other figures of a study: the ranking, the heat maps of accuracies, paired differences."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from lengthwise.errors import UserError
-from lengthwise.records.ranking import ranking
-from lengthwise.records.rows import Results, mean_interval
-from lengthwise.report.summaries import require_runs
+from lengthwise.records.statistics import Interval
+from lengthwise.report.drawing import Figure, Scale, dots, element, line, marks, shortened, text, width_of
+from lengthwise.report.looks import looks, shade, text_on
 
-try:
-    import altair as alt
-except ImportError as error:
-    raise UserError(f"reports need {error.name}: pip install 'lengthwise[report]'") from error
-
-Point = dict[str, Any]
-
-PALETTE = ("#1d7651", "#bf9007", "#eb657c", "#7252c1", "#1ea09c", "#b73e09", "#9e85f9", "#a7468b")
-"""Found by search: far apart for people with each kind of colour blindness (OKLab distance 0.078 or more, as in the
-palette of Okabe and Ito), with a contrast of about 3 or more to both white and near-black paper; none stands out."""
-
-SHAPES = (
-    "M1,0A1,1,0,1,1,-1,0A1,1,0,1,1,1,0Z",
-    "M-0.9,-0.9H0.9V0.9H-0.9Z",
-    "M0,-1.1L1.1,0.9H-1.1Z",
-    "M0,-1.25L1.25,0L0,1.25L-1.25,0Z",
-    "M0,1.1L1.1,-0.9H-1.1Z",
-    "M-0.4,-1.2H0.4V-0.4H1.2V0.4H0.4V1.2H-0.4V0.4H-1.2V-0.4H-0.4Z",
-    "M1.1,0L-0.9,1.1V-1.1Z",
-)
-"""SVG paths, so that colour is never the only sign; their number and that of the colours have no common divisor, which
-makes 56 different pairs."""
-
-FAMILIAR = ("none", "sinusoidal", "learned", "t5", "alibi", "rotary")
-"""Encodings that look the same in the reports of all studies; others take what is left, in the study's order."""
-
-INK = "#1b1f24"
+Estimate = tuple[float, Interval | None]
+"""A mean and its interval, where there are seeds enough for one."""
 
 
-def looks(encodings: list[str]) -> dict[str, tuple[str, str]]:
-    """Encoding -> colour and shape."""
-    others = [encoding for encoding in encodings if encoding not in FAMILIAR]
-    taken = {FAMILIAR.index(encoding) for encoding in encodings if encoding in FAMILIAR}
-    free = [number for number in range(len(PALETTE) * len(SHAPES)) if number not in taken]
-    # Colours that no encoding of this study has come first.
-    free.sort(key=lambda number: (number >= len(PALETTE), number in range(len(FAMILIAR)), number))
-    numbers = {encoding: FAMILIAR.index(encoding) for encoding in encodings if encoding in FAMILIAR}
-    numbers |= {encoding: free[i % len(free)] for i, encoding in enumerate(others)}
-    return {
-        encoding: (PALETTE[numbers[encoding] % len(PALETTE)], SHAPES[numbers[encoding] % len(SHAPES)])
-        for encoding in encodings
-    }
-
-
-def accuracy_by_length(results: Results, checkpoint: str = "last") -> alt.ConcatChart:
-    """One panel for each task, all axes alike."""
-    require_runs(results)
-    points = {task: curve_points(results, task, checkpoint) for task in results.tasks}
-    panels = [curves(results, task, points[task]).properties(title=task) for task in results.tasks]
-    chart = themed(alt.concat(*panels, columns=3, spacing=28), INK, background="white")
-    return chart.properties(datasets={f"points of {task}": points[task] for task in results.tasks})
-
-
-def curves(results: Results, task: str, points: list[Point], on_page: bool = False) -> Any:
-    """Mean exact match of one task by length, one line with its interval for each encoding.
-
-    The chart names its data, `points of TASK`, and leaves it to the caller to add them: Altair copies and checks data
-    that it holds again and again. `on_page`: as wide as its place, with the parameter `shown` (a list of encodings)
-    instead of a legend of its own.
-    """
-    shortest, furthest = (end(row["length"] for row in results.rows) for end in (min, max))
-    x = alt.X(
-        "length:Q",
-        title="length",
-        scale=alt.Scale(domain=[shortest - 0.5, furthest + 0.5], nice=False),
-        axis=alt.Axis(tickMinStep=1, tickCount=8, format="d"),
-    )
-    y = alt.Y("mean:Q", title="exact match", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5, format=".1f"))
-    colour, shape = _signs(results.encodings, legend=not on_page)
-    base = alt.Chart(alt.NamedData(f"points of {task}")).encode(x=x, color=colour)
-    if on_page:
-        base = base.transform_filter("indexof(shown, datum.encoding) >= 0")
-    longest = results.train_length(task)
-    trained = alt.Chart(alt.Data(values=[{"length": longest}])).encode(x=x)
-    room = longest < shortest + 0.7 * (furthest - shortest)
-    chart = alt.layer(
-        trained.mark_rule(strokeDash=[4, 3], strokeWidth=1, opacity=0.55, aria=False),
-        trained.mark_text(
-            align="left" if room else "right", dx=4 if room else -4, dy=-7, y=0, opacity=0.7, fontSize=10, aria=False
-        ).encode(text=alt.value(f"trained to {longest}")),
-        base.mark_area(opacity=0.16, aria=False).encode(y=alt.Y("low:Q", title="exact match"), y2="high:Q"),
-        base.mark_line(strokeWidth=1.6, aria=False).encode(y=y),
-        # The clear stroke makes small points easy to hit.
-        base.mark_point(filled=True, opacity=1, size=20, stroke="transparent", strokeWidth=8, aria=False).encode(
-            y=y, shape=shape, tooltip=_tooltip()
-        ),
-    ).properties(height=170, description=_spoken(points, task, results.encodings))
-    if on_page:
-        return chart.properties(width="container").add_params(alt.param("shown", value=results.encodings))
-    return chart.properties(width=250)
-
-
-def curve_points(results: Results, task: str, checkpoint: str = "last") -> list[Point]:
-    """Encoding, length, mean, interval and number of seeds, for each point of the curves of one task."""
-    points = []
-    for encoding in results.encodings:
-        for length, values in results.by_length(task, encoding, checkpoint).items():
-            mean, low, high = mean_interval(values)
-            point = {"encoding": encoding, "length": length, "mean": mean, "low": low, "high": high}
-            points.append({**point, "interval": f"{low:.3f} to {high:.3f}", "seeds": len(values)})
-    return points
-
-
-def ranking_chart(results: Results) -> alt.LayerChart:
-    """Mean reciprocal rank with its interval, best first."""
-    require_runs(results)
-    table = [
-        {
-            "encoding": place.encoding,
-            "mean": place.reciprocal_rank,
-            "low": place.reciprocal_rank_interval[0],
-            "high": place.reciprocal_rank_interval[1],
-            "interval": "{:.3f} to {:.3f}".format(*place.reciprocal_rank_interval),
-            "columns": place.columns,
-        }
-        for place in ranking(results)
-    ]
-    colour, shape = _signs(results.encodings, legend=False)
-    base = alt.Chart(alt.Data(values=table)).encode(
-        y=alt.Y("encoding:N", title=None, sort=[row["encoding"] for row in table], axis=alt.Axis(labelLimit=150)),
-        color=colour,
-        tooltip=[
-            alt.Tooltip("encoding:N"),
-            alt.Tooltip("mean:Q", title="mean reciprocal rank", format=".3f"),
-            alt.Tooltip("interval:N", title="95 % interval"),
-            alt.Tooltip("columns:Q", title="tasks x seeds"),
-        ],
-    )
-    x = alt.X("mean:Q", title="mean reciprocal rank", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5))
-    spoken = ", ".join(f"{row['encoding']} {row['mean']:.2f}" for row in table) or "nothing to rank"
-    return themed(
-        alt.layer(
-            base.mark_rule(strokeWidth=2, aria=False).encode(x=alt.X("low:Q", title=x["title"]), x2="high:Q"),
-            base.mark_point(filled=True, opacity=1, size=70, aria=False).encode(x=x, shape=shape),
-        ).properties(
-            width=360,
-            height=26 * len(table),
-            description=f"Mean reciprocal rank of each encoding, best first: {spoken}.",
-        ),
-        INK,
-        background="white",
-    )
-
-
-def themed(chart: Any, ink: str, background: str | None = None, font: str = "sans-serif") -> Any:
-    """Quiet axes, all in `ink`; `currentColor` follows the page, in the light and in the dark."""
-    return (
-        chart.configure(background=background, font=font)
-        .configure_view(stroke=None)
-        .configure_axis(
-            gridColor=ink, gridOpacity=0.12, domainColor=ink, domainOpacity=0.4, tickColor=ink, tickOpacity=0.4,
-            labelColor=ink, labelOpacity=0.8, titleColor=ink, titleOpacity=0.8, titleFontWeight="normal",
-            labelFontSize=11, titleFontSize=11, labelOverlap="parity",
-        )
-        .configure_title(color=ink, fontSize=13, fontWeight=600, anchor="start", offset=14)
-        .configure_legend(labelColor=ink, labelFontSize=12, symbolSize=60, symbolOpacity=1)
-        .configure_text(color=ink)
-        .configure_rule(color=ink)
-    )  # fmt: skip
-
-
-def _signs(encodings: list[str], legend: bool) -> tuple[alt.Color, alt.Shape]:
+def ranking_figure(places: list[tuple[str, Estimate]], encodings: list[str], published: Mapping[str, float]) -> Figure:
+    """Mean reciprocal rank with its interval, best first; the published one as a hollow circle."""
     look = looks(encodings)
-    where = alt.Legend(title=None, orient="top", direction="horizontal", columns=6, labelLimit=220) if legend else None
-    colours, shapes = ([look[encoding][i] for encoding in encodings] for i in range(2))
-    return (
-        alt.Color("encoding:N", scale=alt.Scale(domain=encodings, range=colours), legend=where),
-        alt.Shape("encoding:N", scale=alt.Scale(domain=encodings, range=shapes), legend=where),
+    left, width = _room([encoding for encoding, _ in places]), 470
+    x = Scale((0, 1), (left, width - 16))
+    bottom = 14 + 28 * len(places)
+    body = []
+    for value in (0, 0.2, 0.4, 0.6, 0.8, 1):
+        body.append(line(x(value), 6, x(value), bottom, stroke_opacity=0.14))
+        body.append(text(f"{value:g}", x(value), bottom + 15, 11, "middle", quiet=True))
+    body.append(text("mean reciprocal rank", width - 16, bottom + 32, 11, "end", quiet=True))
+    for i, (encoding, (mean, interval)) in enumerate(places):
+        y = 22 + 28 * i
+        colour, shape = look[encoding]
+        body.append(text(shortened(encoding, left - 12, 12), left - 10, y + 4, 12, "end"))
+        if encoding in published:
+            body.append(
+                element("circle", cx=x(published[encoding]), cy=y, r=6, fill="none", stroke="currentColor",
+                        stroke_width=1.3, stroke_opacity=0.75)
+            )  # fmt: skip
+        if interval:
+            body.append(line(x(interval[0]), y, x(interval[1]), y, 2.2, stroke=colour))
+        body.append(marks([(x(mean), y)], shape, 4.6, colour))
+    if any(encoding in published for encoding, _ in places):
+        body.append(
+            element("circle", cx=left + 6, cy=bottom + 28, r=5, fill="none", stroke="currentColor", stroke_opacity=0.75)
+        )
+        body.append(text("published", left + 16, bottom + 32, 11, quiet=True))
+    said = ", ".join(f"{encoding} {_words(estimate)}" for encoding, estimate in places)
+    return Figure(
+        "ranking",
+        "Mean reciprocal rank on unseen lengths",
+        f"Mean reciprocal rank of each encoding with its 95 % interval, best first: {said or 'nothing to rank'}.",
+        width,
+        bottom + 40,
+        "".join(body),
     )
 
 
-def _tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("encoding:N"),
-        alt.Tooltip("length:Q"),
-        alt.Tooltip("mean:Q", title="mean exact match", format=".3f"),
-        alt.Tooltip("interval:N", title="95 % interval"),
-        alt.Tooltip("seeds:Q", title="seeds"),
+@dataclass(frozen=True)
+class HeatCell:
+    """One cell of a heat map."""
+
+    value: float
+    marked: bool = False
+    """Some run did not learn the task."""
+
+
+def heat_map(
+    name: str,
+    title: str,
+    cells: Mapping[tuple[str, str], HeatCell],
+    tasks: list[str],
+    encodings: list[str],
+    notes: Mapping[str, str],
+) -> Figure:
+    """Tasks by encodings, a number on the colour of each cell; `notes`: words behind the name of a task."""
+    look = looks(encodings)
+    labels = {task: f"{task} · {notes[task]}" if task in notes else task for task in tasks}
+    left = min(210.0, max(width_of(label, 11.5) for label in labels.values()) + 10)
+    wide = max(48.0, min(92.0, max(width_of(encoding, 10.5) for encoding in encodings) + 8))
+    top, tall = 56, 24
+    body = [text(title, 2, 15, 13, weight=600)]
+    for column, encoding in enumerate(encodings):
+        x = left + wide * (column + 0.5)
+        colour, shape = look[encoding]
+        body.append(marks([(x, 34)], shape, 3.6, colour))
+        body.append(text(shortened(encoding, wide, 10.5), x, 50, 10.5, "middle"))
+    for row, task in enumerate(tasks):
+        y = top + tall * row
+        body.append(text(shortened(labels[task], left - 8, 11.5), left - 7, y + 16, 11.5, "end"))
+        for column, encoding in enumerate(encodings):
+            cell = cells.get((task, encoding))
+            body.append(_heat_cell(cell, left + wide * column, y, wide, tall))
+    bottom, width = top + tall * len(tasks), left + wide * len(encodings) + 2
+    if any(cell.marked for cell in cells.values()):
+        words = "△ some seed did not learn its training lengths"
+        body.append(text(words, 2, bottom + 17, 10.5, quiet=True))
+        bottom, width = bottom + 18, max(width, width_of(words, 10.5) + 4)
+    description = f"{title}: {_spoken(cells, tasks, encodings)}"
+    return Figure(name, title, description, width, bottom + 6, "".join(body))
+
+
+def _heat_cell(cell: HeatCell | None, x: float, y: float, wide: float, tall: float) -> str:
+    if cell is None:
+        return text("–", x + wide / 2, y + 16, 11.5, "middle", quiet=True)
+    colour = shade(cell.value)
+    words = f"{cell.value:.2f}" + (" △" if cell.marked else "")
+    # A line of paper between cells; the colour below the number never changes with the theme, nor does the number's.
+    return element("rect", x=x + 1, y=y + 1, width=wide - 2, height=tall - 2, rx=2, fill=colour) + text(
+        words, x + wide / 2, y + 16, 11.5, "middle", fill=text_on(colour)
+    )
+
+
+def _spoken(cells: Mapping[tuple[str, str], HeatCell], tasks: list[str], encodings: list[str]) -> str:
+    rows = (
+        f"{task}: " + ", ".join(f"{name} {cells[task, name].value:.2f}" for name in encodings if (task, name) in cells)
+        for task in tasks
+    )
+    return "; ".join(rows) + "."
+
+
+def side_by_side(name: str, title: str, figures: list[Figure]) -> Figure:
+    """Several figures as one."""
+    body, x = [], 0.0
+    for each in figures:
+        body.append(element("g", each.body, transform=f"translate({x:.0f},0)"))
+        x += each.width + 24
+    return Figure(
+        name,
+        title,
+        " ".join(each.description for each in figures),
+        x - 24,
+        max(f.height for f in figures),
+        "".join(body),
+    )
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """How much better than the baseline an encoding is, overall and on each task."""
+
+    encoding: str
+    overall: Estimate
+    by_task: Mapping[str, float]
+
+
+def differences_figure(rows: list[DifferenceRow], baseline: str, encodings: list[str]) -> Figure:
+    """A dot for each task, a shape with its interval for their mean."""
+    look = looks(encodings)
+    left, width = _room([row.encoding for row in rows]), 560
+    x = Scale((-1, 1), (left, width - 16))
+    bottom = 26 + 34 * len(rows)
+    body = [
+        text(f"← {baseline} is better", x(0) - 8, 12, 11, "end", quiet=True),
+        text(f"better than {baseline} →", x(0) + 8, 12, 11, quiet=True),
     ]
-
-
-def _spoken(points: list[Point], task: str, encodings: list[str]) -> str:
-    """What a screen reader says instead of the curves."""
-    ends = {row["encoding"]: row for row in points}
-    said = ", ".join(
-        f"{name} {ends[name]['mean']:.2f} at length {ends[name]['length']}" for name in encodings if name in ends
+    for value in (-1, -0.5, 0, 0.5, 1):
+        body.append(line(x(value), 20, x(value), bottom, stroke_opacity=0.6 if value == 0 else 0.14))
+        body.append(text(f"{value:+g}" if value else "0", x(value), bottom + 15, 11, "middle", quiet=True))
+    words = "difference in exact match on unseen lengths, same task and seed"
+    body.append(text(words, width - 16, bottom + 32, 11, "end", quiet=True))
+    for i, row in enumerate(rows):
+        y = 42 + 34 * i
+        colour, shape = look[row.encoding]
+        mean, interval = row.overall
+        tasks = dots((x(value), y) for value in row.by_task.values())
+        body += [
+            text(shortened(row.encoding, left - 12, 12), left - 10, y + 4, 12, "end"),
+            element("path", d=tasks, stroke=colour, stroke_width=6, stroke_linecap="round", stroke_opacity=0.3),
+            line(x(interval[0]), y, x(interval[1]), y, 2.4, stroke=colour) if interval else "",
+            marks([(x(mean), y)], shape, 5, colour),
+        ]
+    said = ", ".join(f"{row.encoding} {_words(row.overall, '+')}" for row in rows)
+    return Figure(
+        "paired-differences",
+        f"Paired differences from {baseline}",
+        f"Mean difference from {baseline} on unseen lengths with its 95 % interval: {said}.",
+        width,
+        bottom + 40,
+        "".join(body),
     )
-    return f"Exact match on {task} by length. At the longest length: {said}."
+
+
+def _room(names: list[str]) -> float:
+    """For names left of an axis."""
+    return min(180.0, max((width_of(name, 12) for name in names), default=0) + 24)
+
+
+def _words(estimate: Estimate, sign: str = "") -> str:
+    mean, interval = estimate
+    ends = f" ({interval[0]:{sign}.2f} to {interval[1]:{sign}.2f})" if interval else ""
+    return f"{mean:{sign}.2f}{ends}"

@@ -1,21 +1,26 @@
 """One self-contained HTML page about a study; it loads nothing from anywhere."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import UserError
+from lengthwise.records.budgets import budget_warnings
+from lengthwise.records.comparison import Comparison
 from lengthwise.records.files import replace
-from lengthwise.records.ranking import ranking
+from lengthwise.records.outcomes import DEAD, SATURATED, outcomes
+from lengthwise.records.ranking import paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult
-from lengthwise.report import summaries
-from lengthwise.report.figures import Point, curve_points, curves, looks, ranking_chart, themed
+from lengthwise.report import failures, gallery, phrases, reference, summaries
+from lengthwise.report.curves import LEFT, RIGHT, WIDTH, Curves, curves_of, panel, shared_span
+from lengthwise.report.looks import looks
+from lengthwise.report.tables import seconds, tables
 
 try:
     import jinja2
-    import vl_convert
+    from markupsafe import Markup
 except ImportError as error:
     raise UserError(f"reports need {error.name}: pip install 'lengthwise[report]'") from error
 
@@ -30,96 +35,147 @@ def write_page(results: Results, path: Path) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"decimals": decimals, "chance": chance, "span": span, "plain": plain}
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
-    page = environment.get_template("page.html.jinja").render(**content(results), bundle=bundle)
+    environment.filters |= phrases.FILTERS | {"embedded": embedded}
+    page = environment.get_template("page.html.jinja").render(**content(results))
     replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
+
+
+def embedded(value: Any) -> Markup:
+    """JSON that may stand between script tags."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 def content(results: Results) -> dict[str, Any]:
     """Everything that the page shows."""
-    places = ranking(results)
-    points = {task: curve_points(results, task) for task in results.tasks}
-    charts = {f"curves-{i}": _curves_on_page(results, task, points[task]) for i, task in enumerate(results.tasks)}
-    if places:
-        charts["ranking"] = _on_page(ranking_chart(results).properties(width="container"))
+    every = [curves_of(results, task) for task in results.tasks]
     has_best = summaries.has_best(results)
+    cells = {
+        (task, encoding): _cells(results, task, encoding, has_best)
+        for task in results.tasks
+        for encoding in results.encodings
+    }
     first = results.runs[0].description["settings"]
+    found = outcomes(results)
+    differences = paired_differences(results)
+    comparison, notes = reference.comparison(results), gallery.notes(results)
     return {
         "name": results.study.get("name", "study"),
         "summary": results.study.get("summary", ""),
         "encodings": results.encodings,
-        "tasks": [_task(results, task, points[task]) for task in results.tasks],
+        "tasks": [_task(results, curves, notes) for curves in every],
         "seeds": sorted({run.description["seed"] for run in results.runs}),
         "looks": looks(results.encodings),
-        "charts": charts,
-        "places": [(place, _learned(results, place.encoding)) for place in places],
-        "has_scratchpads": results.has_scratchpads,
-        "cells": {
-            (task, encoding): _cells(results, task, encoding, has_best)
-            for task in results.tasks
-            for encoding in results.encodings
-        },
+        "ranking_figure": gallery.ranking_of(results),
+        "rankings": rankings(results),
+        "published_ranks": reference.reciprocal_ranks(results),
+        "outcomes": found,
+        "tallies": {tally.encoding: tally for tally in found.tallies},
+        "limits": {"learned": summaries.LEARNED, "saturated": SATURATED, "dead": DEAD},
+        "panels": _panels(results, every),
+        "panels_span": shared_span(every),
+        "axes": (LEFT, RIGHT, WIDTH),
+        "spans_differ": len({curves.span for curves in every}) > 1,
+        "heat_maps": gallery.heat_maps(results),
+        "cells": cells,
         "has_best": has_best,
-        "learned_from": summaries.LEARNED,
+        "comparison": comparison,
+        "compared": _compared(results, comparison) if comparison else [],
+        "citation": reference.CITATION,
+        "differences": differences,
+        "differences_figure": gallery.differences_of(results),
+        "task_differences": {
+            each.encoding: gallery.task_differences(results, each.encoding, each.against) for each in differences
+        },
+        "has_scratchpads": results.has_scratchpads,
         "errors": {encoding: summaries.error_kinds(results, encoding) for encoding in results.encodings},
-        "runs": len(results.runs),
+        "failures": failures.packed(results),
+        "failure_lengths": sorted({failure["length"] for run in results.runs for failure in run.failures}),
+        "runs": [_run(run, number) for number, run in enumerate(summaries.in_order(results))],
         "unfinished": results.unfinished,
-        "unlearned": [run.description["name"] for run in results.runs if not summaries.learned(run)],
-        "diverged": [
-            (run.description["name"], run.finished["diverged_at"])
-            for run in results.runs
-            if run.finished.get("diverged_at") is not None
-        ],
+        "warnings": budget_warnings(results),
         "settings": {section: first[section] for section in ("model", "data", "training")},
         "facts": [_facts(results, encoding) for encoding in results.encodings],
         "origin": _origin(results),
-        "seconds": sum(map(_seconds, results.runs)),
+        "seconds": sum(map(seconds, results.runs)),
+        "tables": {table.name: table.data() for table in tables(results, every)},
+        "descriptions": [{**run.description, "finished": run.finished} for run in summaries.in_order(results)],
     }
 
 
-def _on_page(chart: Any) -> dict[str, Any]:
-    return themed(chart, "currentColor", "transparent", "system-ui, sans-serif").to_dict()
+def _panels(results: Results, every: list[Curves]) -> list[dict[str, Any]]:
+    """Each task's curves on the axis that all share, and on its own."""
+    shared = shared_span(every)
+    return [
+        {
+            "curves": curves,
+            "alike": panel(curves, results.encodings, shared),
+            "own": panel(curves, results.encodings, curves.span) if curves.span != shared else None,
+            "points": {(point.encoding, point.length): point for point in curves.points},
+            "lengths": sorted({point.length for point in curves.points}),
+        }
+        for curves in every
+    ]
 
 
-def _curves_on_page(results: Results, task: str, points: list[Point]) -> dict[str, Any]:
-    return {**_on_page(curves(results, task, points, on_page=True)), "datasets": {f"points of {task}": points}}
-
-
-def _task(results: Results, task: str, points: list[Point]) -> dict[str, Any]:
+def _task(results: Results, curves: Curves, notes: dict[str, str]) -> dict[str, Any]:
+    task = curves.task
     runs = [run for run in results.runs if run.description["task"] == task]
     first = runs[0].description
     cells = {name: summaries.cell(results, task, name, seen=True) for name in results.encodings}
     return {
         "name": task,
+        "format": reference.name_and_format(results, task)[1],
         "settings": {key: value for key, value in first["settings"]["task"].items() if key != "name"},
         "train": first["train_lengths"],
         "test": first["test_lengths"],
         "n": sorted({row["n"] for run in runs for row in run.rows}),
         "shared": summaries.shared(results, task),
         "chance": {seen: summaries.chance(results, task, seen) for seen in (True, False)},
-        "longest_trained": results.train_length(task),
-        "lengths": summaries.lengths(results, task),
-        "points": {(point["encoding"], point["length"]): point for point in points},
+        "longest_trained": curves.longest_trained,
         "unlearned": [(name, cell) for name, cell in cells.items() if cell and cell.unlearned],
+        "note": notes.get(task, ""),
+        "comparable": reference.comparable(results, task),
     }
 
 
-def _cells(results: Results, task: str, encoding: str, has_best: bool) -> dict[str, summaries.Cell | None]:
-    cells = {
+def _cells(results: Results, task: str, encoding: str, has_best: bool) -> dict[str, Any]:
+    return {
         "seen": summaries.cell(results, task, encoding, seen=True),
         "unseen": summaries.cell(results, task, encoding, seen=False),
         "text": summaries.cell(results, task, encoding, seen=False, measure="text"),
+        "best": summaries.cell(results, task, encoding, seen=False, checkpoint="best") if has_best else None,
+        "published": reference.cell(results, task, encoding),
     }
-    if has_best:
-        cells["best"] = summaries.cell(results, task, encoding, seen=False, checkpoint="best")
-    return cells
 
 
-def _learned(results: Results, encoding: str) -> tuple[int, int]:
-    """How many of the encoding's runs learned their training lengths, and how many there are."""
-    runs = [run for run in results.runs if run.description["encoding"] == encoding]
-    return sum(map(summaries.learned, runs)), len(runs)
+def _compared(results: Results, comparison: Comparison) -> list[dict[str, Any]]:
+    """The rows of the table of ours and theirs."""
+    cells = {(cell.title, cell.encoding): cell for cell in comparison.cells}
+    correlations = {each.title: each.correlation for each in comparison.by_task}
+    return [
+        {
+            "title": title,
+            "correlation": correlations.get(title),
+            "cells": [cells.get((title, e)) for e in results.encodings],
+        }
+        for title in dict.fromkeys(cell.title for cell in comparison.cells)
+    ]
+
+
+def _run(run: RunResult, number: int) -> dict[str, Any]:
+    description = run.description
+    return {
+        "number": number,
+        **{key: description[key] for key in ("name", "task", "encoding", "seed", "parameters", "commit", "started")},
+        "device": description["hardware"]["device"],
+        "seconds": seconds(run),
+        "steps": run.finished.get("steps", "–"),
+        "diverged_at": run.finished.get("diverged_at"),
+        "learned": summaries.learned(run),
+        "seen": run.accuracy("last", seen=True),
+        "unseen": run.accuracy("last", seen=False),
+    }
 
 
 def _facts(results: Results, encoding: str) -> dict[str, Any]:
@@ -136,14 +192,9 @@ def _facts(results: Results, encoding: str) -> dict[str, Any]:
         "parameters": sorted(distinct("parameters")),
         "own": sorted(distinct("parameters_of_encoding")),
         "scale": distinct("attention_scale"),
-        "seconds": sum(map(_seconds, runs)),
+        "seconds": sum(map(seconds, runs)),
         "runs": len(runs),
     }
-
-
-def _seconds(run: RunResult) -> float:
-    """Its share of the time of the runs that it was trained together with."""
-    return run.finished["seconds_together"] / run.finished["trained_together"]
 
 
 def _run_lengths(layers: Iterable[str]) -> str:
@@ -168,30 +219,3 @@ def _origin(results: Results) -> list[tuple[str, list[str]]]:
         ("machine", distinct(description["hardware"]["machine"] for description in descriptions)),
         *((name, distinct(description["versions"].get(name) for description in descriptions)) for name in versions),
     ]
-
-
-def decimals(value: float, places: int = 2) -> str:
-    return f"{value:.{places}f}"
-
-
-def chance(value: float) -> str:
-    return "below 0.001" if 0 < value < 0.001 else f"{value:.3f}"
-
-
-def span(ends: Iterable[int]) -> str:
-    """First and last of some numbers, or the one that they all are."""
-    first, *others = sorted(ends)
-    return f"{first:,} – {others[-1]:,}" if others and others[-1] != first else f"{first:,}"
-
-
-def plain(value: Any) -> str:
-    """A setting as a person would write it."""
-    if value is None:
-        return "the task's own"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key.replace('_', ' ')} {plain(part)}" for key, part in value.items()) or "–"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(plain, value)) or "–"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

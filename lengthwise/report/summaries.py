@@ -4,20 +4,22 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lengthwise.errors import UserError
-from lengthwise.records.rows import Measure, Results, Row, RunResult, mean_interval
+import numpy as np
 
-LEARNED = 0.95
-"""A run below this exact match on its training lengths did not learn the task; what it does beyond them says little."""
+from lengthwise.errors import UserError
+from lengthwise.records.outcomes import LEARNED as LEARNED
+from lengthwise.records.outcomes import learned
+from lengthwise.records.rows import Measure, Results, Row, RunResult
+from lengthwise.records.statistics import Interval, interval_over_seeds
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Exact match of one encoding on one task, over seeds."""
+    """Accuracy of one encoding on one task, over seeds."""
 
     mean: float
-    low: float
-    high: float
+    interval: Interval | None
+    """95 %, for other seeds; None with fewer than three."""
     by_seed: dict[int, float]
     unlearned: list[int]
     """Seeds whose run did not learn its training lengths."""
@@ -40,11 +42,23 @@ def cell(
         return None
     by_seed = {run.description["seed"]: run.accuracy(checkpoint, seen, measure) for run in runs}
     unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
-    return Cell(*mean_interval(list(by_seed.values())), by_seed, unlearned)
+    return Cell(*mean_and_interval(list(by_seed.values())), by_seed, unlearned)
 
 
-def learned(run: RunResult, checkpoint: str = "last") -> bool:
-    return run.accuracy(checkpoint, seen=True) >= LEARNED
+def mean_and_interval(values: list[float]) -> tuple[float, Interval | None]:
+    """Over seeds."""
+    intervals = interval_over_seeds([np.array(values)[:, None]])
+    return float(np.mean(values)), intervals[0] if intervals else None
+
+
+def in_order(results: Results) -> list[RunResult]:
+    """The runs by task, encoding and seed, as the study declares them."""
+
+    def place(run: RunResult) -> tuple[int, int, int]:
+        about = run.description
+        return results.tasks.index(about["task"]), results.encodings.index(about["encoding"]), about["seed"]
+
+    return sorted(results.runs, key=place)
 
 
 def require_runs(results: Results) -> None:

@@ -1,0 +1,197 @@
+"""The tables of a report as Markdown, for papers and notes."""
+
+from collections.abc import Iterable
+
+from lengthwise.records.comparison import ComparedCell
+from lengthwise.records.outcomes import outcomes
+from lengthwise.records.ranking import paired_differences, ranking
+from lengthwise.records.rows import Results
+from lengthwise.records.statistics import Interval
+from lengthwise.report import reference, summaries
+from lengthwise.report.phrases import chance, plural, probability, signed, span
+
+
+def document(results: Results) -> str:
+    """The whole report."""
+    parts = [
+        f"# {_plain(results.study.get('name', 'study'))}",
+        _plain(results.study.get("summary", "")),
+        _measured(results),
+        _ranking(results),
+        _accuracies(results, seen=False, title="Exact match on unseen lengths"),
+        _accuracies(results, seen=True, title="Exact match on training lengths"),
+        _published(results),
+        _differences(results),
+        _scratchpads(results),
+        _errors(results),
+        *(_by_length(results, task) for task in results.tasks),
+        _provenance(results),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """First column to the left, the others to the right."""
+    names = [_plain(name) for name in headings]
+    lines = [names, [":--", *["--:"] * (len(names) - 1)], *([_plain(cell) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _measured(results: Results) -> str:
+    found = outcomes(results)
+    seeds = sorted({run.description["seed"] for run in results.runs})
+    lines = [
+        f"{plural(len(results.runs), 'finished run')}: {plural(len(results.tasks), 'task')}, "
+        f"{plural(len(results.encodings), 'encoding')}, seeds {', '.join(map(str, seeds))}; last checkpoint."
+    ]
+    if results.unfinished:
+        lines.append(f"Unfinished, and in no number: {plural(len(results.unfinished), 'run')}.")
+    lines.append(f"Not learned ({summaries.LEARNED} on training lengths): {plural(len(found.unlearned), 'run')}.")
+    for word, tasks in (("Saturated", found.saturated), ("Dead", found.dead)):
+        if tasks:
+            lines.append(f"{word} tasks: {', '.join(tasks)}.")
+    return "\n".join(lines)
+
+
+def _ranking(results: Results) -> str:
+    places = ranking(results)
+    if not places:
+        return "No pair of task and seed is finished for all encodings yet, so there is no ranking."
+    published = reference.reciprocal_ranks(results)
+    theirs = {p.encoding: [f"{published[p.encoding]:.2f}" if p.encoding in published else "–"] for p in places}
+    rows = [
+        [p.encoding, f"{p.reciprocal_rank:.2f}", _interval(p.reciprocal_rank_interval), f"{p.rank:.2f}",
+         f"{p.accuracy:.2f}", *(theirs[p.encoding] if published else [])]
+        for p in places
+    ]  # fmt: skip
+    headings = ["encoding", "mean reciprocal rank", "95 % interval", "mean rank", "mean accuracy"]
+    headings += ["published"] if published else []
+    return f"## Ranking over {places[0].columns} pairs of task and seed\n\n{table(headings, rows)}"
+
+
+def _accuracies(results: Results, seen: bool, title: str) -> str:
+    rows = []
+    for task in results.tasks:
+        cells = [summaries.cell(results, task, encoding, seen) for encoding in results.encodings]
+        rows.append([task, *map(_cell, cells), chance(summaries.chance(results, task, seen))])
+    note = "Mean over seeds (95 % interval, from three seeds up); * some seed did not learn its training lengths."
+    return f"## {title}\n\n{table(['task', *results.encodings, 'chance'], rows)}\n\n{note}"
+
+
+def _cell(cell: summaries.Cell | None) -> str:
+    if cell is None:
+        return "–"
+    interval = f" ({cell.interval[0]:.2f}–{cell.interval[1]:.2f})" if cell.interval else ""
+    return f"{cell.mean:.2f}{'*' if cell.unlearned else ''}{interval}"
+
+
+def _published(results: Results) -> str:
+    comparison = reference.comparison(results)
+    if comparison is None:
+        return ""
+    cells = {(cell.title, cell.encoding): cell for cell in comparison.shared}
+    rows = [[task, *(_pair(cells.get((task, encoding))) for encoding in results.encodings)] for task in results.tasks]
+    correlation = "–" if comparison.correlation is None else f"{comparison.correlation:.2f}"
+    note = (
+        f"{comparison.within} of {len(comparison.shared)} cells are within max(0.10, twice the pooled standard "
+        f"deviation); ! marks the others. Spearman's rank correlation over all cells: {correlation}. "
+        f"Published: {reference.CITATION}."
+    )
+    departures = "\n".join(f"- {line}" for line in comparison.departures)
+    return "\n\n".join(
+        part
+        for part in (
+            "## Unseen lengths, ours / published",
+            table(["task", *results.encodings], rows),
+            note,
+            departures and f"Departures from the published protocol:\n\n{departures}",
+        )
+        if part
+    )
+
+
+def _pair(cell: ComparedCell | None) -> str:
+    if cell is None or cell.ours is None or cell.published is None:
+        return "–"
+    return f"{cell.ours.mean:.2f} / {cell.published.mean:.2f}{'' if cell.within else ' !'}"
+
+
+def _differences(results: Results) -> str:
+    found = paired_differences(results)
+    if not found:
+        return ""
+    rows = [
+        [d.encoding, signed(d.mean), _interval(d.interval, signs=True), _interval(d.interval_over_tasks, signs=True),
+         f"{d.wins} / {d.ties} / {d.losses}", probability(d.p_over_columns), probability(d.p_over_tasks)]
+        for d in found
+    ]  # fmt: skip
+    headings = [
+        "encoding",
+        "mean",
+        "for other seeds",
+        "for other tasks",
+        "wins / ties / losses",
+        "p, pairs",
+        "p, tasks",
+    ]
+    return f"## Paired differences from {found[0].against}, unseen lengths\n\n{table(headings, rows)}"
+
+
+def _scratchpads(results: Results) -> str:
+    if not results.has_scratchpads:
+        return ""
+    rows = []
+    for task in results.tasks:
+        name, scratchpad = reference.name_and_format(results, task)
+        pairs = [
+            (summaries.cell(results, task, e, seen=False), summaries.cell(results, task, e, seen=False, measure="text"))
+            for e in results.encodings
+        ]
+        cells = [f"{answer.mean:.2f} / {text.mean:.2f}" if answer and text else "–" for answer, text in pairs]
+        rows.append([name, scratchpad, *cells])
+    return f"## Scratchpads: final answer / whole text\n\n{table(['task', 'scratchpad', *results.encodings], rows)}"
+
+
+def _errors(results: Results) -> str:
+    rows = [
+        [encoding, *(f"{share:.2f}" for share in summaries.error_kinds(results, encoding).values())]
+        for encoding in results.encodings
+    ]
+    headings = ["encoding", "correct", "wrong symbol", "stopped early", "ran on"]
+    return f"## How answers to unseen lengths go wrong\n\n{table(headings, rows)}"
+
+
+def _by_length(results: Results, task: str) -> str:
+    values = {encoding: results.by_length(task, encoding) for encoding in results.encodings}
+    rows = [
+        [str(length), *(f"{sum(v[length]) / len(v[length]):.2f}" if length in v else "–" for v in values.values())]
+        for length in summaries.lengths(results, task)
+    ]
+    title = f"## {_plain(task)} by length (trained to {results.train_length(task)})"
+    return f"{title}\n\n{table(['length', *results.encodings], rows)}"
+
+
+def _provenance(results: Results) -> str:
+    abouts = [run.description for run in results.runs]
+    facts = {
+        "commit": {about["commit"] for about in abouts},
+        "device": {about["hardware"]["device"] for about in abouts},
+        "started": {about["started"][:10] for about in abouts},
+        "parameters": {span(about["parameters"] for about in abouts)},
+        **{f"{name} version": {a["versions"].get(name, "–") for a in abouts} for name in abouts[0]["versions"]},
+    }
+    return "## Provenance\n\n" + table(
+        ["fact", "value"], ([key, ", ".join(sorted(values))] for key, values in facts.items())
+    )
+
+
+def _interval(interval: Interval | None, signs: bool = False) -> str:
+    if interval is None:
+        return "–"
+    return " to ".join(signed(end) if signs else f"{end:.2f}" for end in interval)
+
+
+def _plain(words: str) -> str:
+    """Words in which nothing is markup."""
+    escaped = "".join(f"\\{letter}" if letter in "|<>`[]\\" else letter for letter in words)
+    return escaped.replace("_", "\\_")

@@ -1,0 +1,56 @@
+"""Values as people write them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def decimals(value: float, places: int = 2) -> str:
+    return f"{value:.{places}f}"
+
+
+def signed(value: float) -> str:
+    text = f"{value:+.2f}".replace("-", "−")
+    return text if text[1:] != "0.00" else "0.00"
+
+
+def chance(value: float) -> str:
+    return "below 0.001" if 0 < value < 0.001 else f"{value:.3f}"
+
+
+def probability(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def span(ends: Iterable[int]) -> str:
+    """First and last of some numbers, or the one that they all are."""
+    first, *others = sorted(ends)
+    return f"{first:,} – {others[-1]:,}" if others and others[-1] != first else f"{first:,}"
+
+
+def plain(value: Any) -> str:
+    """A setting as a person would write it."""
+    if value is None:
+        return "the task's own"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key.replace('_', ' ')} {plain(part)}" for key, part in value.items()) or "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value)) or "–"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+FILTERS = {
+    function.__name__: function for function in (decimals, signed, chance, probability, span, plain, time, plural)
+}
+"""For the template of the page."""

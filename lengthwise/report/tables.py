@@ -1,0 +1,233 @@
+"""Every table of a report as plain values: what the page shows, offers for download, and what is written for papers."""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lengthwise.records.outcomes import outcomes
+from lengthwise.records.ranking import paired_differences, ranking
+from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.statistics import Interval
+from lengthwise.report import reference, summaries
+from lengthwise.report.curves import Curves, curves_of
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of values; None is an empty cell."""
+
+    name: str
+    caption: str
+    columns: list[str]
+    rows: list[list[Value]]
+
+    def csv(self) -> str:
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([["" if value is None else value for value in row] for row in self.rows])
+        return file.getvalue()
+
+    def data(self) -> dict[str, Any]:
+        """For the scripts of the page."""
+        return {"columns": self.columns, "rows": self.rows}
+
+
+def tables(results: Results, curves: list[Curves] | None = None) -> list[Table]:
+    """All of them but the failures."""
+    every = curves or [curves_of(results, task) for task in results.tasks]
+    found = [
+        ranking_table(results), cells_table(results), by_length_table(results, every), differences_table(results),
+        errors_table(results), tasks_table(results), runs_table(results),
+    ]  # fmt: skip
+    if results.has_scratchpads:
+        found.append(scratchpads_table(results))
+    return found
+
+
+def ranking_table(results: Results) -> Table:
+    published = reference.reciprocal_ranks(results)
+    tallies = {tally.encoding: tally for tally in outcomes(results).tallies}
+    return Table(
+        "ranking",
+        "Ranking on unseen lengths, last checkpoint",
+        ["encoding", "mean_reciprocal_rank", "low", "high", "low_over_tasks", "high_over_tasks", "mean_rank",
+         "mean_accuracy", "pairs_of_task_and_seed", "runs", "not_learned", "not_generalized", "generalized",
+         "published_mean_reciprocal_rank"],
+        [
+            [place.encoding, _rounded(place.reciprocal_rank), *_ends(place.reciprocal_rank_interval),
+             *_ends(place.interval_over_tasks), _rounded(place.rank), _rounded(place.accuracy), place.columns,
+             tallies[place.encoding].runs, tallies[place.encoding].unlearned, tallies[place.encoding].ungeneralized,
+             tallies[place.encoding].generalized, published.get(place.encoding)]
+            for place in ranking(results)
+        ],
+    )  # fmt: skip
+
+
+def cells_table(results: Results) -> Table:
+    """Each task and encoding: unseen and training lengths, last and best checkpoint, and the published number."""
+    has_best = summaries.has_best(results)
+    rows: list[list[Value]] = []
+    for task in results.tasks:
+        chance = summaries.chance(results, task, seen=False)
+        for encoding in results.encodings:
+            unseen = summaries.cell(results, task, encoding, seen=False)
+            seen = summaries.cell(results, task, encoding, seen=True)
+            if unseen is None or seen is None:
+                continue
+            best = summaries.cell(results, task, encoding, seen=False, checkpoint="best") if has_best else None
+            published = reference.cell(results, task, encoding)
+            rows.append(
+                [task, reference.name_and_format(results, task)[1], encoding, len(unseen.by_seed),
+                 _rounded(unseen.mean), *_ends(unseen.interval), _joined(unseen.by_seed), _rounded(seen.mean),
+                 _joined(seen.by_seed), len(unseen.unlearned), _rounded(best.mean) if best else None, _rounded(chance),
+                 published.mean if published else None, published.deviation if published else None,
+                 published.seeds if published else None,
+                 _rounded(unseen.mean - published.mean) if published else None]
+            )  # fmt: skip
+    return Table(
+        "accuracies",
+        "Accuracy of each encoding on each task",
+        ["task", "scratchpad", "encoding", "seeds", "unseen", "low", "high", "unseen_by_seed", "training_lengths",
+         "training_lengths_by_seed", "seeds_not_learned", "unseen_best_checkpoint", "chance", "published",
+         "published_deviation", "published_seeds", "difference"],
+        rows,
+    )  # fmt: skip
+
+
+def by_length_table(results: Results, every: list[Curves]) -> Table:
+    return Table(
+        "by-length",
+        "Accuracy by length, last checkpoint",
+        ["task", "encoding", "length", "trained", "mean", "low", "high", "by_seed", "chance", "published"],
+        [
+            [curves.task, point.encoding, point.length, point.length <= curves.longest_trained, _rounded(point.mean),
+             *_ends(point.interval), " ".join(f"{value:.3g}" for value in point.by_seed), _rounded(point.chance),
+             point.published]
+            for curves in every
+            for point in curves.points
+        ],
+    )  # fmt: skip
+
+
+def differences_table(results: Results) -> Table:
+    return Table(
+        "paired-differences",
+        "Differences on unseen lengths, paired over task and seed",
+        ["encoding", "against", "mean", "low", "high", "low_over_tasks", "high_over_tasks", "wins", "ties", "losses",
+         "p_over_pairs", "p_over_tasks", "pairs", "tasks"],
+        [
+            [each.encoding, each.against, _rounded(each.mean), *_ends(each.interval), *_ends(each.interval_over_tasks),
+             each.wins, each.ties, each.losses, _rounded(each.p_over_columns), _rounded(each.p_over_tasks),
+             each.columns, each.tasks]
+            for each in paired_differences(results)
+        ],
+    )  # fmt: skip
+
+
+def errors_table(results: Results) -> Table:
+    kinds = {encoding: summaries.error_kinds(results, encoding) for encoding in results.encodings}
+    return Table(
+        "errors",
+        "How answers to unseen lengths go wrong: shares of all test examples",
+        ["encoding", "correct", "wrong_symbol", "stopped_early", "ran_on"],
+        [[encoding, *map(_rounded, shares.values())] for encoding, shares in kinds.items()],
+    )
+
+
+def tasks_table(results: Results) -> Table:
+    found = outcomes(results)
+    return Table(
+        "tasks",
+        "Tasks",
+        ["task", "scratchpad", "first_trained", "last_trained", "first_unseen", "last_unseen", "chance", "saturated",
+         "dead", "published_lengths_alike"],
+        [
+            [task, reference.name_and_format(results, task)[1], *description["train_lengths"],
+             *description["test_lengths"], _rounded(summaries.chance(results, task, seen=False)),
+             task in found.saturated, task in found.dead, reference.comparable(results, task)]
+            for task in results.tasks
+            for description in [next(r for r in results.runs if r.description["task"] == task).description]
+        ],
+    )  # fmt: skip
+
+
+def scratchpads_table(results: Results) -> Table:
+    """Final answers and whole texts apart."""
+    return Table(
+        "scratchpads",
+        "Scratchpads: final answers and whole texts on unseen lengths",
+        ["task", "scratchpad", "encoding", "answers", "low", "high", "whole_texts", "published"],
+        [
+            [name, scratchpad, encoding, _rounded(answer.mean), *_ends(answer.interval), _rounded(text.mean),
+             published.mean if published else None]
+            for task in results.tasks
+            for name, scratchpad in [reference.name_and_format(results, task)]
+            for encoding in results.encodings
+            for published in [reference.cell(results, task, encoding)]
+            for answer, text in _answers_and_texts(results, task, encoding)
+        ],
+    )  # fmt: skip
+
+
+def _answers_and_texts(results: Results, task: str, encoding: str) -> Iterator[tuple[summaries.Cell, summaries.Cell]]:
+    answer = summaries.cell(results, task, encoding, seen=False)
+    text = summaries.cell(results, task, encoding, seen=False, measure="text")
+    if answer and text:
+        yield answer, text
+
+
+def runs_table(results: Results) -> Table:
+    """Every run with its provenance."""
+    return Table(
+        "runs",
+        "Runs",
+        ["run", "task", "encoding", "seed", "fingerprint", "unseen", "training_lengths", "learned", "diverged_at",
+         "steps", "best_step", "parameters", "parameters_of_encoding", "device", "commit", "started", "seconds"],
+        [
+            [run.description["name"], run.description["task"], run.description["encoding"], run.description["seed"],
+             run.description["fingerprint"], _rounded(run.accuracy("last", seen=False)),
+             _rounded(run.accuracy("last", seen=True)), summaries.learned(run), run.finished.get("diverged_at"),
+             run.finished.get("steps"), run.finished.get("best_step"), run.description["parameters"],
+             run.description["parameters_of_encoding"], run.description["hardware"]["device"],
+             run.description["commit"], run.description["started"], round(seconds(run), 1)]
+            for run in summaries.in_order(results)
+        ],
+    )  # fmt: skip
+
+
+def failures_table(results: Results) -> Table:
+    """Every example that was kept of those that went wrong."""
+    return Table(
+        "failures",
+        "Examples that went wrong",
+        ["task", "encoding", "seed", "length", "kind", "first_error", "prompt", "target", "predicted"],
+        [
+            [run.description["task"], run.description["encoding"], run.description["seed"], failure["length"],
+             failure["kind"], failure["first_error"], failure["prompt"], failure["target"],
+             " ".join(failure["predicted"])]
+            for run in summaries.in_order(results)
+            for failure in run.failures
+        ],
+    )  # fmt: skip
+
+
+def seconds(run: RunResult) -> float:
+    """Its share of the time of the runs that it was trained together with."""
+    return run.finished["seconds_together"] / run.finished["trained_together"]
+
+
+def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
+    return (_rounded(interval[0]), _rounded(interval[1])) if interval else (None, None)
+
+
+def _joined(by_seed: dict[int, float]) -> str:
+    return " ".join(f"{value:.4g}" for value in by_seed.values())
+
+
+def _rounded(value: float) -> float:
+    return round(value, 4)
