@@ -299,9 +299,12 @@ class _Loss(_Part):
     def forward(self, x_RTD: Tensor, predicting_P: Tensor, targets_P: Tensor, keys: Tensor | None) -> Tensor:
         logits_PV = self.logits(x_RTD, predicting_P, keys)
         real_P = targets_P >= 0
-        # By comparison, not by index: its gradient then needs no array of zeros to scatter into.
-        wanted_PV = torch.arange(logits_PV.shape[1], device=targets_P.device) == targets_P[:, None]
-        chosen_P = torch.where(wanted_PV, logits_PV, 0.0).sum(dim=-1)
+        if not torch.compiler.is_compiling():
+            chosen_P = logits_PV.gather(1, targets_P.clamp(min=0).long()[:, None])[:, 0]
+        else:
+            # By comparison, not by index: its gradient then needs no array of zeros to scatter into.
+            wanted_PV = torch.arange(logits_PV.shape[1], device=targets_P.device) == targets_P[:, None]
+            chosen_P = torch.where(wanted_PV, logits_PV, 0.0).sum(dim=-1)
         likelihood_P = torch.where(real_P, chosen_P - logits_PV.logsumexp(dim=-1), 0.0)
         return -likelihood_P.sum() / real_P.sum()
 

@@ -49,12 +49,14 @@ class AdamW:
         c = self.config
         finite_N1 = norms_N.isfinite()[:, None]
         shrink_N1 = (c.clip / (norms_N + 1e-6)).clamp(max=1.0)[:, None]
-        gradients_NS = torch.where(finite_N1, gradients_NS * shrink_N1, 0.0)
+        gradients_NS = gradients_NS * shrink_N1
+        if gradients_NS.is_cuda or not bool(finite_N1.all()):  # a GPU must not be asked, and compiles it to nothing
+            gradients_NS = torch.where(finite_N1, gradients_NS, 0.0)
         rate_N1 = torch.where(finite_N1, rates_N[:, None], 0.0)
         first_NS.lerp_(gradients_NS, 1 - c.beta1)
         second_NS.mul_(c.beta2).addcmul_(gradients_NS, gradients_NS, value=1 - c.beta2)
         weights_NS.mul_(torch.where(decays_S, 1 - rate_N1 * c.weight_decay, 1.0))
         scale_NS = second_NS.sqrt().div_(corrections_2[1]).add_(c.epsilon)
-        weights_NS.sub_(first_NS / scale_NS * (rate_N1 / corrections_2[0]))
+        weights_NS.sub_((first_NS / scale_NS).mul_(rate_N1 / corrections_2[0]))
         if copy_NS is not None:
             copy_NS.copy_(weights_NS)

@@ -113,11 +113,14 @@ def attend(
     exact_bias = bias is None or bias.dtype == q_BHTK.dtype
     if backend == "fused" and usual and exact_bias and not dropout.active:
         return _fused(q_BHTK, k_BHSK, v_BHSK, scale, bias, places)
-    content = torch.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHSK).float() * scale
+    content = torch.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHSK).float()
+    if isinstance(scale, Tensor) or scale != 1:
+        content = content * scale
     logits = content if bias is None else content + bias
     hidden = _hidden(places, logits)
     if hidden is not None:
-        logits = logits.masked_fill(hidden, float("-inf"))
+        # Added, not filled in: adding is free in the backward pass, and one head's mask serves all.
+        logits = logits + torch.zeros(hidden.shape, device=hidden.device).masked_fill(hidden, float("-inf"))
     weights = encoding.normalize(logits)
     if trace is not None:
         trace.layers.append(LayerTrace(content, logits, weights))
