@@ -191,7 +191,7 @@ def report(
 @app.command("collect")
 def collect_command(
     runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
-    out: Annotated[Path, typer.Option(help="Folder for three small files.")],
+    out: Annotated[Path, typer.Option(help="Folder for four small files.")],
 ) -> None:
     """Gather the results of a study, without weights, into a small folder for sharing."""
     from lengthwise.records.rows import collect, load_results
