@@ -60,7 +60,7 @@ class StudyDirectory:
         self.fleets = path / "fleets"
 
     def run(self, task: str, label: str, seed: int, fingerprint: str) -> RunDirectory:
-        return RunDirectory(self.path / task / plain(label) / f"seed-{seed}-{fingerprint}")
+        return RunDirectory(self.path / plain(task) / plain(label) / f"seed-{seed}-{fingerprint}")
 
     def runs(self) -> list[RunDirectory]:
         return [RunDirectory(file.parent) for file in sorted(self.path.glob("*/*/seed-*/run.json"))]
