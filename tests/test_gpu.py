@@ -101,7 +101,7 @@ def test_bf16_stays_near_fp32() -> None:
 
 
 class Stop(Exception):
-    pass
+    """Raised in the middle of training, as a signal would break it off."""
 
 
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def interrupted(study, folder: Path, steps: list[int]) -> None:
     """Runs a study in this process, breaking off at each of the given calls of the progress bar, then to the end."""
 
     class Broken(Exception):
-        pass
+        """Raised by the progress bar, as a signal would break training off."""
 
     for after in steps:
         calls = 0

@@ -41,8 +41,12 @@ class CapturedUpdater(Updater):
         self.norms, self.change = torch.compile(self.norms), torch.compile(self.change)
 
     def run(self, steps: Steps) -> Measured:
-        if self.width and steps.batches.tokens_KNRT.shape[3] != self.width:
+        width = steps.batches.tokens_KNRT.shape[3]
+        if self.buffers and width > self.width:
             return self._run_plainly(steps)
+        if width < self.width:  # the first steps were the rare ones
+            self.stream.synchronize()
+            self.buffers, self.graphs = {}, {}
         # What others have queued, such as a copy of the best weights, must be done before the weights change.
         self.stream.wait_stream(torch.cuda.current_stream(self.fleet.device))
         with torch.cuda.stream(self.stream):
@@ -84,7 +88,7 @@ class CapturedUpdater(Updater):
             self.stream.synchronize()
             self.graphs = {}
             self.buffers = {name: self._room_for(name, array) for name, array in arrays.items()}
-            self.values_K2N = torch.zeros(len(steps), 2, self.fleet.count, device=self.fleet.device)
+            self.values_K2N = torch.zeros(len(self.buffers["rates_KN"]), 2, self.fleet.count, device=self.fleet.device)
         self.buffers["predicting_KNP"].zero_()
         self.buffers["targets_KNP"].fill_(NO_TARGET)
         for name, array in arrays.items():
@@ -93,11 +97,13 @@ class CapturedUpdater(Updater):
         self.counter.zero_()
 
     def _room_for(self, name: str, array: np.ndarray) -> Tensor:
-        """A buffer with room for somewhat more rows and predictions than this stretch of steps has."""
+        """A buffer with room for somewhat more rows and predictions than this stretch of steps has, never for less."""
         shape = list(array.shape)
         if name in Batch.ARRAYS:
             unit = ROUNDED_PREDICTIONS if array.ndim == 3 else 1
             shape[2] = -(-int(shape[2] * SPARE) // unit) * unit
+        if name in self.buffers:
+            shape = [max(sizes) for sizes in zip(shape, self.buffers[name].shape, strict=True)]
         return torch.zeros(shape, dtype=torch.from_numpy(array).dtype, device=self.fleet.device)
 
     def _shape(self, steps: Steps, index: int) -> tuple[int, int]:

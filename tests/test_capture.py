@@ -1,0 +1,84 @@
+"""The buffers that captured steps read, without a GPU: streams and events are doubles, and nothing is captured."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.capture import CapturedUpdater
+from lengthwise.engine.fleet import Fleet
+from lengthwise.engine.optimizer import corrections
+from lengthwise.engine.recipe import DataConfig, TrainingConfig
+from lengthwise.engine.state import TrainingState
+from lengthwise.engine.update import Steps, Updater
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
+from lengthwise.study import make_task
+
+RECIPE = TrainingConfig(steps=60, batch=16, learning_rate=2e-3)
+TASK = make_task("copy.words")
+DATA = DataConfig(train_lengths=(2, 9), test_lengths=(10, 12), examples=0)
+STRETCHES = [(2, 128), (8, 64), (16, 64), (3, 64), (4, 128), (8, 64)]
+"""Steps and row width: a rare long example in the first and in a later one, stretches that grow and shrink."""
+
+
+class Queue:
+    """A stream or an event of a device that does everything at once."""
+
+    def __init__(self, *_: Any) -> None:
+        self.synchronize = self.record = lambda: None
+        self.wait_stream = lambda other: None
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("Stream", "Event", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, Queue)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *sizes, pin_memory=False, **settings: empty(*sizes, **settings))
+
+
+def steps_of(first: int, count: int, width: int) -> Steps:
+    numbers = range(first, first + count)
+    examples = [TrainingData(TASK, DATA, seed).slice(first * 16, count * 16) for seed in (0, 1)]
+    return Steps(
+        collate(examples, 0, width, 16),
+        seeds_KN=np.array([[step, step + 1] for step in numbers]),
+        rates_KN=np.array([[RECIPE.learning_rate_at(step)] * 2 for step in numbers], np.float32),
+        corrections_K2=np.array([corrections(RECIPE, step) for step in numbers], np.float32),
+    )
+
+
+def trained(captured: bool) -> tuple[torch.Tensor, np.ndarray, list[tuple[int, ...]]]:
+    model = build(ModelConfig(layers=1, width=32, heads=2), TASK.vocabulary.rows, [{"name": "t5"}], Lengths(64, 64))
+    fleet = Fleet(model, 2, torch.device("cpu"))
+    fleet.initialize([0, 1])
+    state, notes = TrainingState.begin(fleet.matrix_NW), []
+    updater = CapturedUpdater(fleet, RECIPE, state, notes.append) if captured else Updater(fleet, RECIPE, state)
+    shapes, losses, first = [], [], 0
+    if isinstance(updater, CapturedUpdater):
+        updater.captures = False
+    for count, width in STRETCHES:
+        losses.append(updater.run(steps_of(first, count, width)).read()[0].copy())
+        first += count
+        if isinstance(updater, CapturedUpdater):
+            shapes.append(tuple(updater.buffers["tokens_KNRT"].shape))
+    assert not notes
+    return fleet.matrix_NW, np.concatenate(losses), shapes
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_steps_through_buffers_equal_plain_ones() -> None:
+    """Nothing of an earlier stretch is left where a later one is read, whatever their sizes."""
+    weights, losses, shapes = trained(captured=True)
+    expected_weights, expected_losses, _ = trained(captured=False)
+    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(losses, expected_losses, rtol=0, atol=1e-5)
+    assert [shape[3] for shape in shapes] == [128, 64, 64, 64, 64, 64], "the usual width wins, whichever came first"
+    assert [shape[0] for shape in shapes[1:]] == [8, 16, 16, 16, 16], "buffers never shrink"
