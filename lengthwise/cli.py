@@ -12,6 +12,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from lengthwise import registry
+from lengthwise.analysis.command_line import analyze_app
+from lengthwise.analysis.theory_commands import theory_app
 from lengthwise.bench.command_line import bench_app
 from lengthwise.errors import UserError
 
@@ -27,7 +29,9 @@ app = typer.Typer(
 )
 console = Console()
 messages = Console(stderr=True)
+app.add_typer(analyze_app, name="analyze")
 app.add_typer(bench_app, name="bench")
+app.add_typer(theory_app, name="theory")
 
 
 class Listed(StrEnum):

@@ -28,9 +28,11 @@ STRETCHES = [(2, 128), (8, 64), (16, 64), (3, 64), (4, 128), (8, 64)]
 class Queue:
     """A stream or an event of a device that does everything at once."""
 
-    def __init__(self, *_: Any) -> None:
+    device = None
+
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.synchronize = self.record = lambda: None
-        self.wait_stream = lambda other: None
+        self.wait_stream = self.wait_event = lambda other: None
 
 
 @pytest.fixture
@@ -70,6 +72,7 @@ def trained(captured: bool) -> tuple[torch.Tensor, np.ndarray, list[tuple[int, .
         if isinstance(updater, CapturedUpdater):
             shapes.append(tuple(updater.buffers["tokens_KNRT"].shape))
     assert not notes
+    updater.settle()
     return fleet.matrix_NW, np.concatenate(losses), shapes
 
 

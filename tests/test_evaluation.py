@@ -88,7 +88,7 @@ def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, s
     data = TrainingData(task, DATA, 1)
     for step in range(recipe.steps):
         batch = Batch.of(collate([data.slice(step * 16, 16)], 0, 22), 0, fleet.device)
-        updater.step(batch, torch.tensor([step]), torch.tensor([5e-3]), torch.tensor(corrections(recipe, step)))
+        updater.step(batch, None, torch.tensor([5e-3]), torch.tensor(corrections(recipe, step)))
     sequences = make_test_set(task, DATA)
     batch = Batch.of(collate([sequences], 0, 40), 0, fleet.device)  # two of the shorter ones in a row
     outcomes = judge(fleet.predictions(fleet.matrix_NW, batch)[0].numpy(), sequences, END)

@@ -1,15 +1,9 @@
 """A fleet equals its models trained alone, by an ordinary loop with PyTorch's own optimizer."""
 
-import logging
-from collections import Counter
-from collections.abc import Iterator
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch._dynamo.utils import counters
 
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import Batch, Fleet
@@ -40,7 +34,7 @@ def updater_of(fleet: Fleet) -> Updater:
 def advance(updater: Updater, batch: Batch, rates: list[float], step: int) -> torch.Tensor:
     """One update; losses and norms (2, N)."""
     seeds = torch.zeros(len(rates), dtype=torch.int64)
-    return updater.step(batch, seeds, torch.tensor(rates), torch.tensor(corrections(RECIPE, step)))
+    return updater.step(batch, updater.fleet.keys(seeds), torch.tensor(rates), torch.tensor(corrections(RECIPE, step)))
 
 
 def joined(gradients: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -114,10 +108,10 @@ def test_dropout_in_a_fleet_is_the_dropout_of_the_model_alone(row_width: int) ->
         fleet.initialize([1 + i for i in chosen])
         # Alone the number of rows may be smaller than in the fleet, which has those of the largest.
         tensors = Batch.of(collate([batch[i] for i in chosen], 0, row_width), 0, CPU)
-        loss, gradient = fleet.gradients(tensors, seeds[chosen])
+        loss, gradient = fleet.gradients(tensors, fleet.keys(seeds[chosen]))
         losses.append(loss)
         gradients.append(joined(gradient))
-        assert not torch.equal(loss, fleet.gradients(tensors, seeds[chosen] + 1)[0])
+        assert not torch.equal(loss, fleet.gradients(tensors, fleet.keys(seeds[chosen] + 1))[0])
     torch.testing.assert_close(losses[0], torch.cat(losses[1:]), rtol=0, atol=1e-6)
     torch.testing.assert_close(gradients[0], torch.cat(gradients[1:]), rtol=0, atol=1e-5)
 
@@ -133,7 +127,7 @@ def test_a_model_that_diverges_keeps_its_weights_and_harms_no_other(monkeypatch:
     by_section = {name: section.cut(gradients) for name, section in fleet.sections.items()}
     assert torch.equal(joined(by_section).nan_to_num(), gradients.nan_to_num())
     batch = Batch.of(collate([each.slice(0, 8) for each in sources(2)], 0, 24), 0, CPU)
-    monkeypatch.setattr(fleet, "gradients", lambda batch, seeds: (losses, by_section))
+    monkeypatch.setattr(fleet, "gradients", lambda batch, keys: (losses, by_section))
     found_losses, norms = advance(updater, batch, [1e-3, 1e-3], 0)
     assert torch.equal(found_losses, losses)
     assert norms.isfinite().tolist() == [False, True]
@@ -188,64 +182,3 @@ def test_a_bf16_fleet_reads_what_the_optimizer_wrote() -> None:
     fleet.matrix_NW.zero_()
     fleet.refresh()
     assert not fleet.read_NW.any()
-
-
-@pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """What torch.compile counts. It traces and differentiates as on a GPU; writing C++ would take minutes.
-
-    A program that PyTorch gives up on is an error here; otherwise it would go on without one, and slowly.
-    """
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    monkeypatch.setattr(logging.getLogger("torch.__trace"), "handlers", [])  # pytest would keep every graph as text
-    torch._dynamo.reset()
-    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-        counters.clear()
-        yield counters["stats"]
-    torch._dynamo.reset()
-
-
-def batches_of_many_sizes(count: int) -> list[Batch]:
-    data, sizes = sources(count), [8, 11, 16, 5, 23]
-    batches = [Batch.of(collate([each.slice(0, size) for each in data], 0, 24), 0, CPU) for size in sizes]
-    assert len({batch.tokens_NRT.shape[1] for batch in batches}) >= 5
-    return batches
-
-
-def dropping_fleet(encodings: list[str], count: int) -> Fleet:
-    config = ModelConfig(layers=3, width=32, heads=4, dropout=0.2)
-    fleet = Fleet(build(config, 128, [{"name": name} for name in encodings], Lengths(24, 24)), count, CPU)
-    fleet.initialize(list(range(count)))
-    return fleet
-
-
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("encoding", ["none", "t5"])
-def test_a_compiled_fleet_equals_the_eager_one(encoding: str, count: int, traced: Counter[str]) -> None:
-    """Dropout included, which is random only in name."""
-    fleet, seeds, batches = dropping_fleet([encoding], count), torch.arange(7, 7 + count), batches_of_many_sizes(count)
-    expected = [(*fleet.gradients(batch, seeds), fleet.predictions(fleet.matrix_NW, batch)) for batch in batches]
-    assert not traced
-    fleet.compiled = True
-    for batch, (losses, gradients, predicted) in zip(batches, expected, strict=True):
-        found_losses, found_gradients = fleet.gradients(batch, seeds)
-        torch.testing.assert_close(found_losses, losses, rtol=0, atol=1e-5)
-        torch.testing.assert_close(joined(found_gradients), joined(gradients), rtol=0, atol=1e-5)
-        assert torch.equal(fleet.predictions(fleet.matrix_NW, batch), predicted)
-    assert traced["unique_graphs"] >= 6  # begin, layer, loss; begin, layer, predict
-
-
-@pytest.mark.parametrize(("encodings", "count"), [(["none"], 1), (["none"], 3), (["t5", "none", "alibi"], 1)])
-def test_a_compiled_fleet_needs_few_programs(encodings: list[str], count: int, traced: Counter[str]) -> None:
-    """The limits are those that it has set; other numbers of rows and of predictions need no new program."""
-    fleet, seeds, batches = dropping_fleet(encodings, count), torch.arange(7, 7 + count), batches_of_many_sizes(count)
-    fleet.compiled = True
-    programs = []
-    for batch in batches:
-        fleet.gradients(batch, seeds)
-        fleet.predictions(fleet.matrix_NW, batch)
-        programs.append(traced["unique_graphs"])
-    parts = 2 * (2 + len(encodings))  # begin, a layer of each encoding, loss or prediction: with dropout and without
-    assert not counters["graph_break"]
-    assert programs[0] <= parts
-    assert programs[-1] <= 2 * parts and len(set(programs[1:])) == 1, programs

@@ -47,14 +47,14 @@ def trained(models: list[int], captured: bool, encoding: dict[str, Any], precisi
     config = ModelConfig(layers=2, width=64, heads=4, dropout=dropout)
     model = build(config, 128, [encoding], Lengths(64, 64))
     fleet = Fleet(model, len(models), GPU, precision)
-    if not captured:
-        model.backend = "written"
+    fleet.kernels = captured
     fleet.initialize(models)
     state = TrainingState.begin(fleet.matrix_NW)
     notes: list[str] = []
     updater = CapturedUpdater(fleet, RECIPE, state, notes.append) if captured else Updater(fleet, RECIPE, state)
     for first in range(0, RECIPE.steps, 16):
         updater.run(steps_of(models, first, 16)).read()
+    updater.settle()
     assert not notes, "nothing may fall back"
     if isinstance(updater, CapturedUpdater):
         assert any(graph is not None for graph in updater.graphs.values()), "some steps were replayed"
@@ -66,13 +66,13 @@ def trained(models: list[int], captured: bool, encoding: dict[str, Any], precisi
 def test_every_encoding_in_our_kernel_equals_it_written_out(name: str, count: int) -> None:
     config = ModelConfig(layers=2, width=64, heads=4, dropout=0.1)
     fleet = Fleet(build(config, 128, [{"name": name}], Lengths(64, 64)), count, GPU)
-    assert fleet.model.backend == "kernel"
+    assert fleet.kernels
     fleet.initialize(list(range(count)))
     batch = Batch.of(steps_of(list(range(count)), 0, 1).batches, 0, GPU)
-    seeds = torch.arange(count, device=GPU)
-    losses, gradients = fleet.gradients(batch, seeds)
-    fleet.model.backend = "written"
-    expected, written = fleet.gradients(batch, seeds)
+    keys = fleet.keys(torch.arange(count, device=GPU))
+    losses, gradients = fleet.gradients(batch, keys)
+    fleet.kernels = False
+    expected, written = fleet.gradients(batch, keys)
     torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-5)
     for part, gradient in gradients.items():
         assert (gradient - written[part]).norm() <= 1e-4 * written[part].norm(), part

@@ -1,8 +1,12 @@
-"""Updates on a GPU: compiled kernels, and the whole step captured in one graph for each shape of batch.
+"""Updates on a GPU: the whole step captured in one graph for each shape of batch, on two streams.
 
 Batches of a task differ in the number of rows that they fill. Each number, rounded up a little, has a graph of its own:
 the first step of a shape is launched kernel by kernel, the second one is captured, all others are replayed.
-Shape letters: K steps, N models, R rows, P predicted tokens.
+
+The optimizer is bound by memory, products are bound by arithmetic, so they run side by side: a step finds out its
+gradients, and its update waits for the next step, which updates each section just before its forward pass reads it.
+The gradients of weights, for which nothing waits, run beside the backward pass.
+Shape letters: K steps, N models, R rows, P predicted tokens, L places that drop, X partial sums.
 """
 
 from collections.abc import Callable
@@ -11,11 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise.engine import optimizer_kernel
 from lengthwise.engine.batches import NO_TARGET
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.recipe import TrainingConfig
 from lengthwise.engine.state import TrainingState
 from lengthwise.engine.update import Measured, Steps, Updater
+from lengthwise.model.beside import beside, working
 
 ROUNDED_ROWS = 16
 """Row counts are rounded up to about a sixteenth of themselves, so that there are few graphs."""
@@ -25,20 +31,26 @@ SPARE = 1.15
 
 
 class CapturedUpdater(Updater):
-    """Falls back to what `Updater` does where PyTorch cannot compile or capture, and says so once."""
+    """Falls back to launching kernel by kernel where PyTorch cannot capture, and says so once."""
 
     def __init__(self, fleet: Fleet, recipe: TrainingConfig, state: TrainingState, note: Callable[[str], None]) -> None:
         super().__init__(fleet, recipe, state)
-        self.plain = (self.norms, self.change)
-        self.note = note
-        self.stream = torch.cuda.Stream(fleet.device)
-        self.counter = torch.zeros(1, dtype=torch.int64, device=fleet.device)
+        self.recipe, self.note = recipe, note
+        device, count = fleet.device, fleet.count
+        self.stream = torch.cuda.Stream(device, priority=-1)
+        self.second = torch.cuda.Stream(device)
+        self.counter = torch.zeros(1, dtype=torch.int64, device=device)
         self.buffers: dict[str, Tensor] = {}
         self.values_K2N = torch.zeros(0)
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
-        self.compiled = self.captures = True
-        fleet.compiled = True
-        self.norms, self.change = torch.compile(self.norms), torch.compile(self.change)
+        self.captures = True
+        # The update that waits: whether there is one, norms, rates, corrections.
+        self.waits = False
+        self.waits_1 = torch.zeros(1, dtype=torch.int32, device=device)
+        self.norms_N, self.rates_N = torch.zeros(count, device=device), torch.zeros(count, device=device)
+        self.corrections_2 = torch.ones(2, device=device)
+        pieces = optimizer_kernel.pieces(fleet.matrix_NW.shape[1])
+        self.pieces_NX = torch.zeros(count, pieces, device=device)
 
     def run(self, steps: Steps) -> Measured:
         width = steps.batches.tokens_KNRT.shape[3]
@@ -60,13 +72,19 @@ class CapturedUpdater(Updater):
         return Measured(values, arrived.synchronize)
 
     def _run_plainly(self, steps: Steps) -> Measured:
-        """Steps with an example that is longer than a row: too rare to compile for."""
+        """Steps with an example that is longer than a row: too rare for graphs of their own."""
+        self.settle()
         self.stream.synchronize()
-        compiled, self.fleet.compiled = self.fleet.compiled, False
-        try:
-            return super().run(steps)
-        finally:
-            self.fleet.compiled = compiled
+        return super().run(steps)
+
+    def settle(self) -> None:
+        """Does the update that waits, so that the weights are those after the last step."""
+        if self.waits:
+            with torch.cuda.stream(self.stream):
+                self._update()
+                self.waits_1.zero_()
+            self.waits = False
+        torch.cuda.current_stream(self.fleet.device).wait_stream(self.stream)
 
     @property
     def width(self) -> int:
@@ -77,7 +95,7 @@ class CapturedUpdater(Updater):
         """Copies the steps to where the graphs read them; where that is too small it is made anew, with the graphs."""
         arrays = {
             **{name: getattr(steps.batches, name) for name in Batch.ARRAYS},
-            "seeds_KN": steps.seeds_KN,
+            "keys_KNL": self._keys(steps),
             "rates_KN": steps.rates_KN,
             "corrections_K2": steps.corrections_K2,
         }
@@ -115,12 +133,16 @@ class CapturedUpdater(Updater):
             -(-predictions // ROUNDED_PREDICTIONS) * ROUNDED_PREDICTIONS,
         )
 
+    def _keys(self, steps: Steps) -> np.ndarray:
+        keys_KNL = self.fleet.keys(torch.from_numpy(steps.seeds_KN))
+        return np.zeros((len(steps), self.fleet.count, 0), np.int32) if keys_KNL is None else keys_KNL.numpy()
+
     def _advance(self, shape: tuple[int, int]) -> None:
         """Does the step that the counter stands at."""
         if shape not in self.graphs:
-            self._launch_or_fall_back(shape)
+            self._launch(shape)
             if self.captures:
-                self.graphs[shape] = None  # seen once: everything that it needs is compiled now
+                self.graphs[shape] = None  # seen once: everything that it needs is there now
             return
         if self.graphs[shape] is None:
             self._capture(shape)
@@ -129,10 +151,11 @@ class CapturedUpdater(Updater):
             self._launch(shape)
         else:
             graph.replay()
+            self.waits = self.fleet.kernels
 
     def _launch(self, shape: tuple[int, int]) -> None:
         rows, predictions = shape
-        at = {name: buffer.index_select(0, self.counter)[0] for name, buffer in self.buffers.items()}
+        at = {name: buffer.index_select(0, self.counter).squeeze(0) for name, buffer in self.buffers.items()}
         batch = Batch(
             at["tokens_KNRT"][:, :rows],
             at["segments_KNRT"][:, :rows],
@@ -140,28 +163,63 @@ class CapturedUpdater(Updater):
             at["predicting_KNP"][:, :predictions],
             at["targets_KNP"][:, :predictions],
         )
-        values_2N = self.step(batch, at["seeds_KN"], at["rates_KN"], at["corrections_K2"])
+        keys_NL = at["keys_KNL"] if self.drops else None
+        if self.fleet.kernels:
+            values_2N = self._two_streams(batch, keys_NL, at["rates_KN"], at["corrections_K2"])
+        else:
+            values_2N = self.step(batch, keys_NL, at["rates_KN"], at["corrections_K2"])
         self.values_K2N.index_copy_(0, self.counter, values_2N[None])
         self.counter.add_(1)
 
-    def _launch_or_fall_back(self, shape: tuple[int, int]) -> None:
-        """The weights change last of all, so a step that failed can be done again."""
-        try:
-            self._launch(shape)
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except Exception as error:
-            if not self.compiled:
-                raise
-            self.note(f"cannot compile here, so steps are slower ({_first_line(error)})")
-            self.compiled = False
-            self.fleet.compiled = False
-            self.norms, self.change = self.plain
-            self._launch(shape)
+    def _two_streams(self, batch: Batch, keys_NL: Tensor | None, rates_N: Tensor, corrections_2: Tensor) -> Tensor:
+        """The update of the step before, beside the forward pass of this one; then its gradients."""
+        updated: dict[str, torch.cuda.Event] = {}
+
+        def note_end(section: str) -> None:
+            updated[section] = torch.cuda.Event()
+            updated[section].record()
+
+        def wait(section: str) -> None:
+            if section in updated:
+                torch.cuda.current_stream(self.fleet.device).wait_event(updated[section])
+
+        with working(self.second):
+            with beside():
+                self._update(note_end)
+            self.waits = False
+            losses_N, _ = self.fleet.gradients(batch, keys_NL, wait)
+        gradients_NW = self.fleet.gradient_matrix()
+        optimizer_kernel.squares(gradients_NW, self.pieces_NX)
+        optimizer_kernel.norms(self.pieces_NX, self.norms_N)
+        self.rates_N.copy_(rates_N)
+        self.corrections_2.copy_(corrections_2)
+        self.waits_1.fill_(1)
+        self.waits = True
+        return torch.stack([losses_N, self.norms_N])
+
+    def _update(self, done: Callable[[str], None] = lambda section: None) -> None:
+        """AdamW with the gradients that are there; `done` is called with the name of each section after it."""
+        fleet, state = self.fleet, self.state
+        for name, section in fleet.sections.items():
+            optimizer_kernel.adamw(
+                section.cut(fleet.matrix_NW),
+                section.cut(state.first_NW),
+                section.cut(state.second_NW),
+                section.cut(self.decays_W[None])[0],
+                section.cut(fleet.gradient_matrix()),
+                self.norms_N,
+                self.rates_N,
+                self.corrections_2,
+                None if fleet.read_NW is fleet.matrix_NW else section.cut(fleet.read_NW),
+                self.waits_1,
+                self.recipe,
+            )
+            done(name)
 
     def _capture(self, shape: tuple[int, int]) -> None:
         graph = torch.cuda.CUDAGraph()
         others = [other for other in self.graphs.values() if other is not None]
+        waits = self.waits
         try:
             with torch.cuda.graph(
                 graph, pool=others[0].pool() if others else None, stream=self.stream, capture_error_mode="thread_local"
@@ -174,6 +232,8 @@ class CapturedUpdater(Updater):
             self.captures = False
             self.graphs = {}
             return
+        finally:
+            self.waits = waits  # nothing was done yet
         self.graphs[shape] = graph
 
 

@@ -1,27 +1,29 @@
 """Models of equal shape side by side: one set of stacked weights, one program.
 
-The decoder is written for one model; `torch.func.vmap` runs its parts for all. Weights live in one matrix, a row per
-model, so that clipping, optimizer and checkpoints are row operations.
-Shape letters: N models, W weights of one model, S weights of a section, R rows, T tokens, P predicted tokens, D width,
-V vocabulary rows.
+The decoder is written for one model; `torch.func.vmap` runs it for all. Weights live in one matrix, a row per model, so
+that clipping, optimizer and checkpoints are row operations; so do gradients.
+Shape letters: N models, W weights of one model, S weights of a section, R rows, T tokens, P predicted tokens, L places
+that drop, V vocabulary rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from lengthwise.engine.batches import Batches
-from lengthwise.model import kernel
+from lengthwise.model import kernel, loss_kernel
+from lengthwise.model.beside import beside
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.dropout import Dropout, place_keys
+from lengthwise.model.dropout import place_keys
+from lengthwise.model.picking import pick
 
 Tensors = dict[str, Tensor]
-Program = Callable[..., Tensor]
+Ready = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class Batch:
     positions_NRT: Tensor
     predicting_NP: Tensor
     targets_NP: Tensor
+
+    def arrays(self) -> tuple[Tensor, ...]:
+        return self.tokens_NRT, self.segments_NRT, self.positions_NRT, self.predicting_NP, self.targets_NP
 
     @classmethod
     def of(cls, batches: Batches, index: int, device: torch.device) -> "Batch":
@@ -57,7 +62,7 @@ class Section:
 
     start: int
     names: tuple[str, ...]
-    """Of its weights, within the section."""
+    """Of its weights, as the decoder names them."""
     shapes: tuple[torch.Size, ...]
 
     ALIGNED: ClassVar = 64
@@ -71,13 +76,11 @@ class Section:
     def cut(self, matrix_NW: Tensor) -> Tensor:
         return matrix_NW[:, self.start : self.start + self.size]
 
-    def named(self, row_S: Tensor, prefix: str) -> Tensors:
+    def named(self, row_S: Tensor) -> Tensors:
         """The weights in this section of one model, under their names."""
         sizes = [shape.numel() for shape in self.shapes]
         parts = row_S.split([*sizes, self.size - sum(sizes)])
-        return {
-            prefix + name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=False)
-        }
+        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=False)}
 
 
 def sections_of(model: Decoder) -> dict[str, Section]:
@@ -87,7 +90,7 @@ def sections_of(model: Decoder) -> dict[str, Section]:
         path = name.split(".")
         numbered = path[0] in ("encodings", "blocks")
         group = ".".join(path[:2]) if numbered else "embedding" if path[0] == "embedding" else "output"
-        groups.setdefault(group, {})[".".join(path[2:]) if numbered else name] = parameter.shape
+        groups.setdefault(group, {})[name] = parameter.shape
     sections: dict[str, Section] = {}
     start = 0
     for group, shapes in groups.items():
@@ -104,39 +107,32 @@ class Fleet:
         self.count = count
         self.device = device
         self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        # PyTorch's kernel has no rule for stacked models; a lone model takes it.
-        model.backend = "kernel" if kernel.available(device) else "fused" if count == 1 else "written"
+        self.kernels = kernel.available(device)
         self.shapes = {name: p.shape for name, p in model.named_parameters()}
         self.sections = sections_of(model)
         self.matrix_NW = torch.zeros(count, sum(each.size for each in self.sections.values()), device=device)
         # What the arithmetic reads: the weights themselves, or a copy in bf16 that the optimizer keeps up to date.
         self.read_NW = self.matrix_NW if self.dtype == torch.float32 else self.matrix_NW.to(self.dtype)
-        self.leaves = {name: each.cut(self.read_NW).detach().requires_grad_() for name, each in self.sections.items()}
-        self._plain = self._programs = _Programs(self, lambda program: program)
-        self._compiled: _Programs | None = None
+        self._gradients_NW: Tensor | None = None
+        self._loss, self._predict = _Loss(model), _Predict(model)
 
     @property
-    def compiled(self) -> bool:
-        """Whether each part of a pass is compiled to kernels of its own; all blocks of an encoding are, once."""
-        return self._programs is not self._plain
+    def kernels(self) -> bool:
+        """Whether our own kernels do the work: they do where they can run."""
+        return self.model.backend == "kernel"
 
-    @compiled.setter
-    def compiled(self, wanted: bool) -> None:
-        if wanted and self._compiled is None:
-            # All parts are one function to the compiler; what it knows of an earlier fleet is of no use to this one.
-            torch._dynamo.reset()
-            torch._dynamo.config.recompile_limit = 64
-            self._compiled = _Programs(self, torch.compile)
-        self._programs = self._compiled if wanted and self._compiled else self._plain
+    @kernels.setter
+    def kernels(self, wanted: bool) -> None:
+        # PyTorch's attention has no rule for stacked models; a lone model takes it.
+        self.model.backend = "kernel" if wanted else "fused" if self.count == 1 else "written"
 
     def named(self, matrix_NW: Tensor) -> Tensors:
         """Views of the rows under the names of the decoder's weights, each (N, *shape)."""
         views = {}
-        for group, section in self.sections.items():
+        for section in self.sections.values():
             start = section.start
             for name, shape in zip(section.names, section.shapes, strict=True):
-                full = f"{group}.{name}" if "." in group else name
-                views[full] = matrix_NW.detach()[:, start : start + shape.numel()].unflatten(1, shape)
+                views[name] = matrix_NW.detach()[:, start : start + shape.numel()].unflatten(1, shape)
                 start += shape.numel()
         return views
 
@@ -168,147 +164,139 @@ class Fleet:
         """One model's weights, copied to the CPU, for a checkpoint of its own."""
         return {name: value[0].cpu().clone() for name, value in self.named(matrix_NW[index : index + 1]).items()}
 
-    def gradients(self, batch: Batch, dropout_seeds_N: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean loss of each model on its own examples (N,) and its gradient, section by section."""
-        keys = self._keys(dropout_seeds_N)
-        x_NRTD = self._states(self.leaves, batch, keys)
-        ends = {name: self.leaves[name] for name in ("embedding", "output")}
-        losses_N = self._programs.loss(ends, x_NRTD, batch.predicting_NP, batch.targets_NP, keys[-1])
+    def keys(self, seeds_N: Tensor | None) -> Tensor | None:
+        """Of dropout, from the seeds of a step: (N, L), one for each place that drops; None where nothing does."""
+        if seeds_N is None or self.model.config.dropout == 0:
+            return None
+        return place_keys(seeds_N, sum(self.model.dropout_places()))
+
+    def gradients(
+        self, batch: Batch, keys_NL: Tensor | None = None, ready: Ready = lambda section: None
+    ) -> tuple[Tensor, Tensors]:
+        """Mean loss of each model on its own examples (N,) and its gradient, section by section.
+
+        `keys_NL`: of dropout. `ready` is called with the name of each section before its weights are read. With our
+        kernels the gradients are overwritten by the next call.
+        """
+        homes = {}
+        if self.kernels:
+            homes = {name: section.cut(self.gradient_matrix()) for name, section in self.sections.items()}
+        leaves = {}
+        for name, section in self.sections.items():
+            # Our kernels write gradients home; PyTorch asks for them only if something at the very beginning has one.
+            asked = not homes or name == "embedding" or name.startswith("encodings.")
+            leaves[name] = section.cut(self.read_NW).detach().requires_grad_(asked)
+        written = {name: home for name, home in homes.items() if not name.startswith("encodings.")}
+        if homes and self.model.unembedding is not None:
+            with beside():  # to what a tied output layer would write, the embedding adds
+                homes["embedding"].zero_()
+        losses_N = self._call(self._loss, leaves, written, (*batch.arrays(), keys_NL), ready)
+        wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
         # The models are independent, so the gradient of the sum holds every model's own gradient.
-        gradients = torch.autograd.grad(losses_N.sum(), list(self.leaves.values()))
-        return losses_N.detach(), dict(zip(self.leaves, gradients, strict=True))
+        found = torch.autograd.grad(losses_N.sum(), list(wanted.values()), allow_unused=bool(homes))
+        gradients = {**written, **{name: each for name, each in zip(wanted, found, strict=True) if each is not None}}
+        for name in homes.keys() - written.keys():
+            homes[name].copy_(gradients[name])
+        return losses_N.detach(), homes or gradients
+
+    def gradient_matrix(self) -> Tensor:
+        """(N, W), where our kernels write gradients."""
+        if self._gradients_NW is None:
+            self._gradients_NW = torch.zeros_like(self.read_NW)
+        return self._gradients_NW
 
     @torch.no_grad()
     def predictions(self, matrix_NW: Tensor, batch: Batch) -> Tensor:
         """The most likely token (N, P) at every predicted place."""
         weights = {name: section.cut(matrix_NW.to(self.dtype)) for name, section in self.sections.items()}
-        x_NRTD = self._states(weights, batch, self._keys(None))
-        ends = {name: weights[name] for name in ("embedding", "output")}
-        return self._programs.predict(ends, x_NRTD, batch.predicting_NP)
+        return self._call(self._predict, weights, {}, (*batch.arrays()[:-1], None, None), lambda section: None)
 
-    def _states(self, weights: Tensors, batch: Batch, keys: list[Tensor | None]) -> Tensor:
-        """What the last layer wrote: (N, R, T, D)."""
-        for array in (batch.tokens_NRT, batch.segments_NRT, batch.positions_NRT, batch.predicting_NP, batch.targets_NP):
-            _leave_open(array)
-        inputs = {name: value for name, value in weights.items() if name.startswith(("embedding", "encodings."))}
-        x_NRTD = self._programs.begin(inputs, batch.tokens_NRT, batch.positions_NRT, keys[0])
-        for layer, encoding in enumerate(self.model.encoding_of_layer):
-            own = {"block": weights[f"blocks.{layer}"]}
-            if f"encodings.{encoding}" in weights:
-                own["encoding"] = weights[f"encodings.{encoding}"]
-            _leave_open(x_NRTD)
-            x_NRTD = self._programs.layers[encoding](
-                own, x_NRTD, batch.segments_NRT, batch.positions_NRT, keys[layer + 1]
+    def _call(self, part: "_Pass", weights: Tensors, homes: Tensors, arrays: tuple, ready: Ready) -> Tensor:
+        """Runs what is written for one model on stacked weights and arrays."""
+
+        def alone(weights: Tensors, homes: Tensors, *arrays: Tensor | None) -> Tensor:
+            given: Tensors = {}
+            for group, row_S in weights.items():
+                given |= self.sections[group].named(row_S)
+            for group, row_S in homes.items():
+                given |= {_home(name): home for name, home in self.sections[group].named(row_S).items()}
+            named = {f"model.{name}": value for name, value in given.items()}
+            return functional_call(part, named, arrays, {"ready": ready})
+
+        if self.count > 1:
+            stacks = (dict.fromkeys(weights, 0), dict.fromkeys(homes, 0))
+            return vmap(alone, in_dims=(*stacks, *(None if each is None else 0 for each in arrays)))(
+                weights, homes, *arrays
             )
-        return _leave_open(x_NRTD)
-
-    def _keys(self, dropout_seeds_N: Tensor | None) -> list[Tensor | None]:
-        """Of dropout, for each part of a pass: (N, places); all None without seeds."""
-        sizes = self.model.dropout_places()
-        if dropout_seeds_N is None or self.model.config.dropout == 0:
-            return [None for _ in sizes]
-        return list(place_keys(dropout_seeds_N, sum(sizes)).split(sizes, dim=1))
-
-    def stacked(self, part: "_Part") -> Program:
-        """A part of a pass that is written for one model, for stacked weights and arrays."""
-
-        def alone(weights: Tensors, *arrays: Tensor | None) -> Tensor:
-            return functional_call(part, part.named(weights), arrays)
-
-        def together(weights: Tensors, *arrays: Tensor | None) -> Tensor:
-            if self.count > 1:
-                given = tuple(None if array is None else 0 for array in arrays)
-                return vmap(alone, in_dims=(dict.fromkeys(weights, 0), *given))(weights, *arrays)
-            own = {name: value.squeeze(0) for name, value in weights.items()}
-            return alone(own, *(None if array is None else array.squeeze(0) for array in arrays)).unsqueeze(0)
-
-        return together
+        one = [{name: value.squeeze(0) for name, value in group.items()} for group in (weights, homes)]
+        return alone(*one, *(None if each is None else each.squeeze(0) for each in arrays)).unsqueeze(0)
 
 
-class _Programs:
-    """The parts of a pass for stacked models, each wrapped by a compiler or by nothing."""
-
-    def __init__(self, fleet: Fleet, wrap: Callable[[Program], Program]) -> None:
-        model, sections = fleet.model, fleet.sections
-        self.begin = wrap(fleet.stacked(_Begin(model, sections)))
-        self.loss = wrap(fleet.stacked(_Loss(model, sections)))
-        self.predict = wrap(fleet.stacked(_Predict(model, sections)))
-        alike: dict[Any, Program] = {}
-        self.layers: list[Program] = []
-        """For each distinct encoding; those of equal settings share one."""
-        for index, encoding in enumerate(model.distinct_encodings()):
-            kind = (type(encoding), encoding.config)
-            if kind not in alike:
-                alike[kind] = wrap(fleet.stacked(_Layer(model, sections, index)))
-            self.layers.append(alike[kind])
+def _home(weight: str) -> str:
+    """The name of the place for a weight's gradient."""
+    return weight.removesuffix("weight") + "home"
 
 
-def _leave_open(array: Tensor) -> Tensor:
-    """The second size, rows or predictions, differs from step to step: the compiler must not take it for fixed."""
-    torch._dynamo.maybe_mark_dynamic(array, 1)
-    return array
+class _Pass(nn.Module):
+    """A whole pass, written for one model."""
 
-
-class _Part(nn.Module):
-    """A part of a pass, written for one model."""
-
-    def __init__(self, model: Decoder, sections: dict[str, Section]) -> None:
+    def __init__(self, model: Decoder) -> None:
         super().__init__()
         self.model = model
-        self.sections = sections
 
-    def named(self, weights: Tensors) -> Tensors:
-        """The sections that this part is given, as weights under the names that they have here."""
-        found: Tensors = {}
-        for group, row_S in weights.items():
-            found |= self.sections[group].named(row_S, f"model.{group}." if "." in group else "model.")
-        return found
-
-
-class _Begin(_Part):
-    def forward(self, tokens_RT: Tensor, positions_RT: Tensor, keys: Tensor | None) -> Tensor:
-        return self.model.begin(tokens_RT, positions_RT, keys)
-
-
-class _Layer(_Part):
-    """A block with its encoding. All layers of an encoding run through the same one, each with its own weights."""
-
-    def __init__(self, model: Decoder, sections: dict[str, Section], encoding: int) -> None:
-        super().__init__(model, sections)
-        self.index = encoding
-
-    def named(self, weights: Tensors) -> Tensors:
-        found = self.sections["blocks.0"].named(weights["block"], "model.blocks.0.")
-        if "encoding" in weights:
-            name = f"encodings.{self.index}"
-            found |= self.sections[name].named(weights["encoding"], f"model.{name}.")
-        return found
-
-    def forward(self, x_RTD: Tensor, segments_RT: Tensor, positions_RT: Tensor, keys: Tensor | None) -> Tensor:
+    def logits(
+        self,
+        tokens_RT: Tensor,
+        segments_RT: Tensor,
+        positions_RT: Tensor,
+        predicting_P: Tensor,
+        keys_L: Tensor | None,
+        ready: Ready,
+    ) -> Tensor:
         model = self.model
-        places = Decoder.places(segments_RT, positions_RT, segments_RT, consecutive=True)
-        encoding = model.distinct_encodings()[self.index]
-        dropout = Dropout(model.config.dropout, keys, model.backend == "kernel")
-        return model.blocks[0](x_RTD, encoding, places, dropout, backend=model.backend)
+        for name in ("embedding", *(f"encodings.{index}" for index in range(len(model.encodings)))):
+            ready(name)
+        places = Decoder.places(tokens_RT, positions_RT, segments_RT, consecutive=True)
+        names = [f"blocks.{layer}" for layer in range(len(model.blocks))]
+        states_RTD = model.hidden(
+            tokens_RT, places, dropout_keys=keys_L, before=lambda layer: ready([*names, "output"][layer])
+        )
+        states_MD = states_RTD.flatten(0, 1)
+        if model.backend == "kernel":
+            return model.unembed(pick(states_MD[None], predicting_P[None]).squeeze(0))
+        return model.unembed(states_MD[predicting_P])
 
 
-class _Loss(_Part):
-    def logits(self, x_RTD: Tensor, predicting_P: Tensor, keys: Tensor | None) -> Tensor:
-        return self.model.unembed(self.model.end(x_RTD, keys).flatten(0, 1)[predicting_P])
-
-    def forward(self, x_RTD: Tensor, predicting_P: Tensor, targets_P: Tensor, keys: Tensor | None) -> Tensor:
-        logits_PV = self.logits(x_RTD, predicting_P, keys)
+class _Loss(_Pass):
+    def forward(
+        self,
+        tokens_RT: Tensor,
+        segments_RT: Tensor,
+        positions_RT: Tensor,
+        predicting_P: Tensor,
+        targets_P: Tensor,
+        keys_L: Tensor | None,
+        ready: Ready,
+    ) -> Tensor:
+        logits_PV = self.logits(tokens_RT, segments_RT, positions_RT, predicting_P, keys_L, ready)
+        if self.model.backend == "kernel":
+            return loss_kernel.cross_entropy(logits_PV[None], targets_P[None]).squeeze(0)
+        logits_PV = logits_PV.float()
         real_P = targets_P >= 0
-        if not torch.compiler.is_compiling():
-            chosen_P = logits_PV.gather(1, targets_P.clamp(min=0).long()[:, None])[:, 0]
-        else:
-            # By comparison, not by index: its gradient then needs no array of zeros to scatter into.
-            wanted_PV = torch.arange(logits_PV.shape[1], device=targets_P.device) == targets_P[:, None]
-            chosen_P = torch.where(wanted_PV, logits_PV, 0.0).sum(dim=-1)
+        chosen_P = logits_PV.gather(1, targets_P.clamp(min=0).long()[:, None])[:, 0]
         likelihood_P = torch.where(real_P, chosen_P - logits_PV.logsumexp(dim=-1), 0.0)
         return -likelihood_P.sum() / real_P.sum()
 
 
-class _Predict(_Loss):
-    def forward(self, x_RTD: Tensor, predicting_P: Tensor) -> Tensor:  # pyrefly: ignore
-        return self.logits(x_RTD, predicting_P, None).argmax(dim=-1)
+class _Predict(_Pass):
+    def forward(
+        self,
+        tokens_RT: Tensor,
+        segments_RT: Tensor,
+        positions_RT: Tensor,
+        predicting_P: Tensor,
+        _targets_P: None,
+        keys_L: Tensor | None,
+        ready: Ready,
+    ) -> Tensor:
+        return self.logits(tokens_RT, segments_RT, positions_RT, predicting_P, keys_L, ready).argmax(dim=-1)

@@ -80,9 +80,9 @@ class Trainer:
         device: torch.device,
         progress: Progress | None = None,
         save_every: float = 30.0,
-        compiles: bool = True,
+        captures: bool = True,
     ) -> None:
-        """`save_every`: seconds between saved states. `compiles`: whether a GPU's steps are compiled and captured."""
+        """`save_every`: seconds between saved states. `captures`: whether a GPU's steps are captured in graphs."""
         self.plan, self.runs, self.device = plan, plan.runs, device
         self.recipe = plan.runs[0].training
         self.progress = progress or Progress()
@@ -93,7 +93,7 @@ class Trainer:
         self.fleet = Fleet(plan.build(), len(plan.runs), device, self.recipe.precision_on(device.type))
         self.examination = Examination(self.fleet, self.tasks)
         self.saver = Saver()
-        self.compiles = compiles
+        self.captures = captures
 
     @property
     def state_file(self) -> Path:
@@ -176,6 +176,7 @@ class Trainer:
                 if saves or validates:
                     self._note(state, unread)
                     unread = None
+                    updater.settle()
                 if validates:
                     self._validate(state, validation)
                 state.seconds = seconds_before + time.monotonic() - started
@@ -185,7 +186,7 @@ class Trainer:
                 self.progress.step(state.step, recipe.steps)
 
     def updater(self, state: TrainingState) -> Updater:
-        if self.device.type == "cuda" and self.compiles:
+        if self.device.type == "cuda" and self.captures:
             return CapturedUpdater(self.fleet, self.recipe, state, self.progress.note)
         return Updater(self.fleet, self.recipe, state)
 

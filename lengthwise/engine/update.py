@@ -1,6 +1,6 @@
 """Updates of a fleet on its device: one step after the other, each a function of nothing but its inputs.
 
-Shape letters: K steps, N models, W weights of one model.
+Shape letters: K steps, N models, W weights of one model, L places that drop.
 """
 
 from collections.abc import Callable
@@ -61,12 +61,16 @@ class Updater:
     def update(self, steps: Steps, index: int) -> Tensor:
         """One step of several; returns losses and norms (2, N)."""
         arrays = (steps.seeds_KN[index], steps.rates_KN[index], steps.corrections_K2[index])
+        seeds_N, rates_N, corrections_2 = (torch.from_numpy(array).to(self.fleet.device) for array in arrays)
         batch = Batch.of(steps.batches, index, self.fleet.device)
-        return self.step(batch, *(torch.from_numpy(array).to(self.fleet.device) for array in arrays))
+        return self.step(batch, self.fleet.keys(seeds_N), rates_N, corrections_2)
 
-    def step(self, batch: Batch, seeds_N: Tensor, rates_N: Tensor, corrections_2: Tensor) -> Tensor:
+    def settle(self) -> None:
+        """Afterwards the weights are those after the last step."""
+
+    def step(self, batch: Batch, keys_NL: Tensor | None, rates_N: Tensor, corrections_2: Tensor) -> Tensor:
         fleet, state = self.fleet, self.state
-        losses_N, gradients = fleet.gradients(batch, seeds_N if self.drops else None)
+        losses_N, gradients = fleet.gradients(batch, keys_NL)
         norms_N = self.norms(list(gradients.values()))
         for name, section in fleet.sections.items():
             self.change(

@@ -3,7 +3,8 @@
 Shape letters: B batch, H query heads, G key-value heads, T queries, S keys, K head width, D model width.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -31,6 +32,28 @@ class Places:
     """With `hidden_BTS` None: whether later keys are hidden, or (one cached step) there are none."""
     segments_BT: Tensor | None = None
     """Given where positions count up by one within each segment, so that distances are differences of index."""
+    _said: dict[tuple[int, str], Tensor | None] = field(default_factory=dict)
+    """What encodings have said of these places; layers that share an encoding ask it once."""
+
+    def turns(self, encoding: Encoding) -> Tensor | None:
+        """Cosine and sine of the angles by which queries and keys are turned: (B, T, pairs, 2)."""
+
+        def ask() -> Tensor | None:
+            angles_BTP = encoding.angles(self.query_BT)
+            return None if angles_BTP is None else torch.stack([angles_BTP.cos(), angles_BTP.sin()], dim=-1)
+
+        return self._once(encoding, "turns", ask)
+
+    def by_distance(self, encoding: Encoding) -> Tensor | None:
+        """The bias of each distance in a row: (H, T)."""
+        length, device = self.query_BT.shape[1], self.query_BT.device
+        return self._once(encoding, "bias", lambda: encoding.by_distance(torch.arange(length, device=device)))
+
+    def _once(self, encoding: Encoding, what: str, ask: Callable[[], Tensor | None]) -> Tensor | None:
+        key = (id(encoding), what)
+        if key not in self._said:
+            self._said[key] = ask()
+        return self._said[key]
 
 
 Backend = Literal["written", "fused", "kernel"]
@@ -71,9 +94,8 @@ class Attention(nn.Module):
         if in_kernel and self.config.groups == self.config.heads and not _changes_queries(encoding):
             # Nothing happens between projection and kernel: it reads what the product wrote, and turns it itself.
             joined_BTXHK = joined_BTC.unflatten(-1, (3, -1, self.config.head_width))
-            angles_BTP = encoding.angles(places.query_BT)
             scale = encoding.geometry.logit_scale
-            return self.output(_kernel(joined_BTXHK, scale, encoding, places, dropout, angles_BTP))
+            return self.output(_kernel(joined_BTXHK, scale, encoding, places, dropout, places.turns(encoding)))
         q_BHTK, k_BGSK, v_BGSK = self._split(joined_BTC)
         q_BHTK = encoding.rotate(q_BHTK, places.query_BT)
         k_BGSK = encoding.rotate(k_BGSK, places.query_BT)
@@ -123,7 +145,7 @@ def attend(
         logits = logits + torch.zeros(hidden.shape, device=hidden.device).masked_fill(hidden, float("-inf"))
     weights = encoding.normalize(logits)
     if trace is not None:
-        trace.layers.append(LayerTrace(content, logits, weights))
+        trace.record_layer(LayerTrace(content, logits, weights))
     return torch.einsum("bhts,bhsk->bhtk", dropout.drop(weights).to(v_BHSK.dtype), v_BHSK)
 
 
@@ -155,17 +177,17 @@ def _kernel(
     encoding: Encoding,
     places: Places,
     dropout: Dropout,
-    angles_BTP: Tensor | None = None,
+    turns_BTPC: Tensor | None = None,
 ) -> Tensor:
     """Mixed values (B, T, D). The kernel is written for stacked models: this is one."""
     assert places.segments_BT is not None
-    table_HT = encoding.by_distance(torch.arange(joined_BTXHK.shape[1], device=joined_BTXHK.device))
+    table_HT = places.by_distance(encoding)
     key = dropout.next_key()
     mixed_NBTHK = kernel.fused_attention(
         joined_BTXHK[None],
         places.segments_BT[None],
         None if table_HT is None else table_HT[None],
-        None if angles_BTP is None else angles_BTP[None],
+        None if turns_BTPC is None else turns_BTPC[None],
         None if key is None else key[None],
         dropout.rate,
         scale,

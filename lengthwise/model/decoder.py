@@ -3,7 +3,7 @@
 Shape letters: B batch, T tokens, S keys, D width, V vocabulary rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.errors import UserError
+from lengthwise.model import embedding_kernel, norm_kernel
 from lengthwise.model.attention import Attention, Backend, Places
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
@@ -21,13 +22,41 @@ from lengthwise.model.trace import Trace
 
 
 class RMSNorm(nn.Module):
+    home: Tensor | None
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
+        self.register_buffer("home", None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x.float()
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
+
+    def joined(self, x_BTD: Tensor, y_BTD: Tensor | None, dropout: Dropout) -> tuple[Tensor, Tensor]:
+        """The residual stream, `x` plus what dropout keeps of `y`, and the same normalised."""
+        if not dropout.kernel:
+            stream_BTD = x_BTD if y_BTD is None else dropout.add(x_BTD, y_BTD)
+            return stream_BTD, self(stream_BTD)
+        key = None if y_BTD is None else dropout.next_key()
+        given = (None if y_BTD is None else y_BTD.flatten(0, -2)[None], None if key is None else key[None])
+        home = None if self.home is None else self.home[None]
+        both = norm_kernel.join_norm(x_BTD.flatten(0, -2)[None], *given, dropout.rate, self.weight[None], home)
+        return both[0].view(x_BTD.shape), both[1].view(x_BTD.shape)
+
+
+class Embedding(nn.Embedding):
+    home: Tensor | None
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__(rows, width)
+        self.register_buffer("home", None, persistent=False)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:  # pyrefly: ignore
+        if self.home is None:
+            return super().forward(tokens_BT)
+        found_NMD = embedding_kernel.look_up(tokens_BT.flatten()[None], self.weight[None], self.home[None])
+        return found_NMD.view(*tokens_BT.shape, -1)
 
 
 class ReluFeedForward(nn.Module):
@@ -77,9 +106,10 @@ class Block(nn.Module):
         trace: Trace | None = None,
         backend: Backend = "fused",
     ) -> Tensor:
-        normed = self.attention_norm(x_BTD)
-        x_BTD = x_BTD + dropout.drop(self.attention(normed, encoding, places, dropout, layer, cache, trace, backend))
-        return x_BTD + dropout.drop(self.feed_forward(self.feed_forward_norm(x_BTD), dropout))
+        x_BTD, normed_BTD = self.attention_norm.joined(x_BTD, None, dropout)
+        found_BTD = self.attention(normed_BTD, encoding, places, dropout, layer, cache, trace, backend)
+        x_BTD, normed_BTD = self.feed_forward_norm.joined(x_BTD, found_BTD, dropout)
+        return dropout.add(x_BTD, self.feed_forward(normed_BTD, dropout))
 
 
 class Decoder(nn.Module):
@@ -96,7 +126,7 @@ class Decoder(nn.Module):
         distinct = list(dict.fromkeys(encodings))
         self.encodings = nn.ModuleList(distinct)
         self.encoding_of_layer = [distinct.index(encoding) for encoding in encodings]
-        self.embedding = nn.Embedding(vocabulary_rows, config.width)
+        self.embedding = Embedding(vocabulary_rows, config.width)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.final_norm = RMSNorm(config.width)
         tied = config.style == "t5"
@@ -123,7 +153,9 @@ class Decoder(nn.Module):
         """
         places = self.places(tokens_BT, positions_BT, segments_BT, cache)
         self._check(places.query_BT)
-        return self.unembed(self.hidden(tokens_BT, places, cache, trace, dropout_seed))
+        drops = dropout_seed is not None and self.config.dropout > 0
+        keys = place_keys(dropout_seed, sum(self.dropout_places())) if drops else None
+        return self.unembed(self.hidden(tokens_BT, places, cache, trace, keys)).float()
 
     def hidden(
         self,
@@ -131,43 +163,51 @@ class Decoder(nn.Module):
         places: Places,
         cache: Cache | None = None,
         trace: Trace | None = None,
-        dropout_seed: Tensor | None = None,
+        dropout_keys: Tensor | None = None,
+        before: Callable[[int], None] = lambda layer: None,
     ) -> Tensor:
-        """The normalised residual stream (B, T, D), from which `unembed` makes logits."""
+        """The normalised residual stream (B, T, D), from which `unembed` makes logits.
+
+        `dropout_keys`: one for each place that drops (see `dropout_places`). `before` is called before each layer, and
+        a last time (with the number of layers) before the final norm.
+        """
         sizes = self.dropout_places()
-        dropped = dropout_seed is not None and self.config.dropout > 0
-        keys = place_keys(dropout_seed, sum(sizes)).split(sizes) if dropped else [None for _ in sizes]
+        keys = [None for _ in sizes] if dropout_keys is None else dropout_keys.split(sizes)
         x_BTD = self.begin(tokens_BT, places.query_BT, keys[0])
         if trace is not None:
-            trace.residual_BTD.append(x_BTD)
+            trace.record_residual(x_BTD)
         for layer, block in enumerate(self.blocks):
-            dropout = Dropout(self.config.dropout, keys[layer + 1], self.backend == "kernel")
+            before(layer)
+            dropout = self._dropout(keys[layer + 1])
             x_BTD = block(x_BTD, self.encoding_at(layer), places, dropout, layer, cache, trace, self.backend)
             if trace is not None:
-                trace.residual_BTD.append(x_BTD)
+                trace.record_residual(x_BTD)
         if cache is not None:
             cache.advance(tokens_BT.shape[1])
-        return self.end(x_BTD, keys[-1])
+        before(len(self.blocks))
+        dropout = self._dropout(keys[-1])
+        return dropout.drop(self.final_norm.joined(x_BTD, None, dropout)[1])
 
     def begin(self, tokens_BT: Tensor, positions_BT: Tensor, keys: Tensor | None) -> Tensor:
         """What the first layer reads."""
         x_BTD = self.embedding(tokens_BT)
         for encoding in self.distinct_encodings():
             x_BTD = encoding.embed(x_BTD, positions_BT)
-        return Dropout(self.config.dropout, keys).drop(x_BTD)
+        return self._dropout(keys).drop(x_BTD)
 
-    def end(self, x_BTD: Tensor, keys: Tensor | None) -> Tensor:
-        """From what the last layer wrote."""
-        return Dropout(self.config.dropout, keys).drop(self.final_norm(x_BTD))
+    def _dropout(self, keys: Tensor | None) -> Dropout:
+        return Dropout(self.config.dropout, keys, self.backend == "kernel")
 
     def dropout_places(self) -> list[int]:
-        """How many places drop in `begin`, in each block, in `end`."""
+        """How many places drop before the first layer, in each layer, after the last."""
         return [1, *(Block.PLACES for _ in self.blocks), 1]
 
     def unembed(self, hidden: Tensor) -> Tensor:
+        """Logits, as precise as the hidden states are."""
         if self.unembedding is not None:
-            return self.unembedding(hidden).float()
-        return multiply(hidden * self.config.width**-0.5, self.embedding.weight.t()).float()
+            return self.unembedding(hidden)
+        home = None if self.embedding.home is None else self.embedding.home.t()
+        return multiply(hidden * self.config.width**-0.5, self.embedding.weight.t(), home)
 
     def new_cache(self, batch: int, capacity: int) -> Cache:
         shape = (batch, self.config.groups, capacity, self.config.head_width)

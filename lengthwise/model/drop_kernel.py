@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.model.kernel import stacked
 from lengthwise.model.kernel_parts import jit, stays, tl, triton
+from lengthwise.model.stacking import stacked
 
 BLOCK = 1024
 

@@ -6,7 +6,7 @@ So a resumed run drops what it would have dropped, and a model in a fleet drops 
 import torch
 from torch import Tensor
 
-from lengthwise.model import drop_kernel
+from lengthwise.model import drop_kernel, norm_kernel
 
 GOLDEN = -1640531535
 """0x9E3779B1 as int32: spreads neighbouring elements over all 32 bits."""
@@ -35,7 +35,21 @@ class Dropout:
 
     def drop(self, x: Tensor) -> Tensor:
         key = self.next_key()
-        return x if key is None else x * (kept(x.shape, key, self.rate) / (1 - self.rate)).to(x.dtype)
+        if key is None:
+            return x
+        if self.kernel:
+            return norm_kernel.drop(x.flatten(0, -2)[None], key[None], self.rate).view(x.shape)
+        return x * (kept(x.shape, key, self.rate) / (1 - self.rate)).to(x.dtype)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """`x + drop(y)`."""
+        if not self.kernel:
+            return x + self.drop(y)
+        key = self.next_key()
+        stream = norm_kernel.add_drop(
+            x.flatten(0, -2)[None], y.flatten(0, -2)[None], None if key is None else key[None], self.rate
+        )
+        return stream.view(x.shape)
 
     def drop_relu(self, x: Tensor) -> Tensor:
         """`drop(relu(x))`, on a GPU in a kernel of its own: it is the largest array that is dropped from."""

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.model.kernel_parts import angles_of, by_distance, jit, kept, masked_logits, tl, triton, turned
+from lengthwise.model.kernel_parts import by_distance, jit, kept, masked_logits, tl, triton, turned, turns_of
+from lengthwise.model.stacking import stacked
 
 LONGEST_WHOLE = 128
 """The longest rows that one program holds whole; longer ones go in blocks (see `kernel_long`)."""
@@ -37,7 +38,7 @@ def fused_attention(
     joined_NRTXHK: Tensor,
     segments_NRT: Tensor,
     table_NHT: Tensor | None = None,
-    angles_NRTP: Tensor | None = None,
+    turns_NRTPC: Tensor | None = None,
     key_N: Tensor | None = None,
     rate: float = 0.0,
     scale: float = 1.0,
@@ -45,8 +46,8 @@ def fused_attention(
     """A token sees itself and the earlier tokens of its segment; returns the mixed values, (N, R, T, H, K).
 
     X is 3: queries, keys and values in one array, as one product makes them. `table_NHT` is added to the logits by
-    distance; by `angles_NRTP` (radians, P pairs) neighbouring entries of queries and keys are turned; `key_N` decides,
-    with the place of a weight, whether dropout at `rate` keeps it. Under `torch.func.vmap` the stacked models join N;
+    distance; by `turns_NRTPC` (P pairs, C = 2: cosine and sine) neighbouring entries of queries and keys are turned;
+    `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it. Under `torch.func.vmap` the stacked models join N;
     gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
     """
     _, _, length, parts, _, head_width = joined_NRTXHK.shape
@@ -61,9 +62,9 @@ def fused_attention(
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate lies in [0, 1), {rate} does not")
     key_N = None if rate == 0 or key_N is None else key_N.to(torch.int32)
-    if angles_NRTP is not None:
-        angles_NRTP = angles_NRTP.detach().float()
-    return _attention(joined_NRTXHK, segments_NRT, table_NHT, angles_NRTP, key_N, rate, scale)[0]
+    if turns_NRTPC is not None:
+        turns_NRTPC = turns_NRTPC.detach().float()
+    return _attention(joined_NRTXHK, segments_NRT, table_NHT, turns_NRTPC, key_N, rate, scale)[0]
 
 
 @torch.library.custom_op("lengthwise::attention", mutates_args=())
@@ -71,14 +72,14 @@ def _attention(
     joined_NRTXHK: Tensor,
     segments_NRT: Tensor,
     table_NHT: Tensor | None,
-    angles_NRTP: Tensor | None,
+    turns_NRTPC: Tensor | None,
     key_N: Tensor | None,
     rate: float,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Returns the output and, for long rows, the logarithm of each softmax's denominator (else it is empty)."""
     out_NRTHK, lse_NRHT = _like_forward(joined_NRTXHK)
-    segments, table, angles = _rows(segments_NRT), _rows(table_NHT), _contiguous(angles_NRTP)
+    segments, table, turns = _rows(segments_NRT), _rows(table_NHT), _contiguous(turns_NRTPC)
     q, k, v = _rows(joined_NRTXHK).unbind(3)
     key_N = _contiguous(key_N)
     drop = (int(rate * 2**31), 1 / (1 - rate))
@@ -86,16 +87,16 @@ def _attention(
         if _whole(joined_NRTXHK):
             N, R, T, H, K = q.shape
             _forward_whole[H, R, N](
-                *(q, k, v, segments, table, angles, key_N, out_NRTHK),
+                *(q, k, v, segments, table, turns, key_N, out_NRTHK),
                 *_strides(q, segments, table),
-                *(scale, *drop, _pairs(angles), H, T, K),
+                *(scale, *drop, _pairs(turns), H, T, K),
                 num_warps=_warps(q),
             )
         else:
             from lengthwise.model import kernel_long
 
             strides = _strides(q, segments, table)
-            kernel_long.forward(q, k, v, segments, table, angles, key_N, out_NRTHK, lse_NRHT, strides, scale, drop)
+            kernel_long.forward(q, k, v, segments, table, turns, key_N, out_NRTHK, lse_NRHT, strides, scale, drop)
     return out_NRTHK, lse_NRHT
 
 
@@ -105,7 +106,7 @@ def _attention_backward(
     joined_NRTXHK: Tensor,
     segments_NRT: Tensor,
     table_NHT: Tensor | None,
-    angles_NRTP: Tensor | None,
+    turns_NRTPC: Tensor | None,
     key_N: Tensor | None,
     out_NRTHK: Tensor | None,
     lse_NRHT: Tensor | None,
@@ -116,7 +117,7 @@ def _attention_backward(
     djoined_NRTXHK, dtable_NHT = _like_backward(joined_NRTXHK, table_NHT)
     dq, dk, dv = djoined_NRTXHK.unbind(3)
     segments, table, grad = _rows(segments_NRT), _rows(table_NHT), _rows(grad_NRTHK)
-    angles = _contiguous(angles_NRTP)
+    turns = _contiguous(turns_NRTPC)
     q, k, v = _rows(joined_NRTXHK).unbind(3)
     key_N = _contiguous(key_N)
     drop = (int(rate * 2**31), 1 / (1 - rate))
@@ -126,8 +127,8 @@ def _attention_backward(
         if _whole(joined_NRTXHK):
             part_NRHT = None if table is None else table.new_empty((N, R, H, T))
             _backward_whole[H, R, N](
-                *(q, k, v, segments, table, angles, key_N, grad, dq, dk, dv, part_NRHT),
-                *(*strides, scale, *drop, _pairs(angles), H, T, K),
+                *(q, k, v, segments, table, turns, key_N, grad, dq, dk, dv, part_NRHT),
+                *(*strides, scale, *drop, _pairs(turns), H, T, K),
                 num_warps=_warps(q),
             )
         else:
@@ -136,7 +137,7 @@ def _attention_backward(
             assert out_NRTHK is not None and lse_NRHT is not None
             saved = (out_NRTHK.contiguous(), lse_NRHT.contiguous())
             part_NRHT = kernel_long.backward(
-                q, k, v, segments, table, angles, key_N, grad, *saved, dq, dk, dv, strides, scale, drop
+                q, k, v, segments, table, turns, key_N, grad, *saved, dq, dk, dv, strides, scale, drop
             )
         if part_NRHT is not None:
             torch.sum(part_NRHT, dim=1, out=dtable_NHT)
@@ -162,8 +163,8 @@ def _contiguous(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.contiguous()
 
 
-def _pairs(angles_NRTP: Tensor | None) -> int:
-    return 0 if angles_NRTP is None else angles_NRTP.shape[3]
+def _pairs(turns_NRTPC: Tensor | None) -> int:
+    return 0 if turns_NRTPC is None else turns_NRTPC.shape[3]
 
 
 def _strides(q: Tensor, segments: Tensor, table: Tensor | None) -> tuple[int, ...]:
@@ -210,31 +211,13 @@ def _backward(ctx: Any, grad_NRTHK: Tensor, _grad_lse: Tensor) -> tuple[Tensor |
 _attention.register_autograd(_backward, setup_context=_setup_context)
 
 
-def stacked(operator: Any) -> Any:
-    """Stacked models are more models: the stacking dimension joins N for the operator and leaves it afterwards."""
-
-    def rule(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, Any]:
-        size = info.batch_size
-        joined = []
-        for x, dim in zip(inputs, in_dims, strict=True):
-            if isinstance(x, Tensor):
-                x = (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
-            joined.append(x)
-        outputs = operator(*joined)
-        if isinstance(outputs, Tensor):
-            return outputs.unflatten(0, (size, -1)), 0
-        return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0,) * len(outputs)
-
-    return rule
-
-
 _attention.register_vmap(stacked(_attention))
 _attention_backward.register_vmap(stacked(_attention_backward))
 
 
 @jit
 def _forward_whole(
-    q, k, v, segments, table, angles, key, out,
+    q, k, v, segments, table, turns, key, out,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, threshold, inverse, P: tl.constexpr, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
@@ -243,9 +226,9 @@ def _forward_whole(
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     k_TK = tl.load(k + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     v_TK = tl.load(v + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
-    if angles is not None:
-        there_TP = angles_of(angles, n * tl.num_programs(1) + r, t_T, T, P, K)
-        q_TK, k_TK = turned(q_TK, there_TP), turned(k_TK, there_TP)
+    if turns is not None:
+        cosine_TP, sine_TP = turns_of(turns, n * tl.num_programs(1) + r, t_T, T, P, K)
+        q_TK, k_TK = turned(q_TK, cosine_TP, sine_TP), turned(k_TK, cosine_TP, sine_TP)
     segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
     if table is not None:
         table += n * table_N + h * table_H
@@ -262,7 +245,7 @@ def _forward_whole(
 
 @jit
 def _backward_whole(
-    q, k, v, segments, table, angles, key, grad, dq, dk, dv, part,
+    q, k, v, segments, table, turns, key, grad, dq, dk, dv, part,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse,
     P: tl.constexpr, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
@@ -273,9 +256,9 @@ def _backward_whole(
     k_TK = tl.load(k + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     v_TK = tl.load(v + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
-    if angles is not None:
-        there_TP = angles_of(angles, n * tl.num_programs(1) + r, t_T, T, P, K)
-        q_TK, k_TK = turned(q_TK, there_TP), turned(k_TK, there_TP)
+    if turns is not None:
+        cosine_TP, sine_TP = turns_of(turns, n * tl.num_programs(1) + r, t_T, T, P, K)
+        q_TK, k_TK = turned(q_TK, cosine_TP, sine_TP), turned(k_TK, cosine_TP, sine_TP)
     segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
     if table is not None:
         table += n * table_N + h * table_H
@@ -299,8 +282,8 @@ def _backward_whole(
     rounded_TS = dlogits_TS.to(q_TK.dtype)
     dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
     dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale
-    if angles is not None:
-        back_TP = -angles_of(angles, n * tl.num_programs(1) + r, t_T, T, P, K)
-        dq_TK, dk_TK = turned(dq_TK, back_TP), turned(dk_TK, back_TP)
+    if turns is not None:
+        cosine_TP, sine_TP = turns_of(turns, n * tl.num_programs(1) + r, t_T, T, P, K)
+        dq_TK, dk_TK = turned(dq_TK, cosine_TP, -sine_TP), turned(dk_TK, cosine_TP, -sine_TP)
     tl.store(dq + place_TK, dq_TK.to(q_TK.dtype))
     tl.store(dk + place_TK, dk_TK.to(q_TK.dtype))

@@ -7,7 +7,7 @@ rounded before their sum divides them, which in bf16 moves the last bit.
 import torch
 from torch import Tensor
 
-from lengthwise.model.kernel_parts import angles_of, by_distance, jit, kept, masked_logits, tl, turned
+from lengthwise.model.kernel_parts import by_distance, jit, kept, masked_logits, tl, turned_at
 
 
 def _block(q: Tensor) -> int:
@@ -21,7 +21,7 @@ def forward(
     v: Tensor,
     segments: Tensor,
     table: Tensor | None,
-    angles: Tensor | None,
+    turns: Tensor | None,
     key: Tensor | None,
     out: Tensor,
     lse: Tensor,
@@ -32,8 +32,8 @@ def forward(
     """Writes the output and the logarithm of each softmax's denominator."""
     N, R, L, H, K = q.shape
     B = _block(q)
-    shapes = (scale, *drop, L, 0 if angles is None else angles.shape[3], H, K, B)
-    _forward[L // B * H, R, N](q, k, v, segments, table, angles, key, out, lse, *strides, *shapes, num_warps=4)
+    shapes = (scale, *drop, L, 0 if turns is None else turns.shape[3], H, K, B)
+    _forward[L // B * H, R, N](q, k, v, segments, table, turns, key, out, lse, *strides, *shapes, num_warps=4)
 
 
 def backward(
@@ -42,7 +42,7 @@ def backward(
     v: Tensor,
     segments: Tensor,
     table: Tensor | None,
-    angles: Tensor | None,
+    turns: Tensor | None,
     key: Tensor | None,
     grad: Tensor,
     out: Tensor,
@@ -58,11 +58,11 @@ def backward(
     N, R, L, H, K = q.shape
     B = _block(q)
     grid = (L // B * H, R, N)
-    shapes = (scale, *drop, L, 0 if angles is None else angles.shape[3], H, K, B)
+    shapes = (scale, *drop, L, 0 if turns is None else turns.shape[3], H, K, B)
     delta = lse.new_empty(lse.shape)
     # A block of queries knows no distance beyond its last token: those places stay 0.
     part = None if table is None else table.new_zeros((N, R, H, L // B, L))
-    inputs = (q, k, v, segments, table, angles, key, grad)
+    inputs = (q, k, v, segments, table, turns, key, grad)
     _backward_queries[grid](*inputs, out, lse, delta, dq, part, *strides, *shapes, num_warps=4)
     _backward_keys[grid](*inputs, lse, delta, dk, dv, *strides, *shapes, num_warps=4)
     return None if part is None else part.sum(3)
@@ -70,7 +70,7 @@ def backward(
 
 @jit
 def _forward(
-    q, k, v, segments, table, angles, key, out, lse,
+    q, k, v, segments, table, turns, key, out, lse,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, threshold, inverse, L,
     P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -83,8 +83,8 @@ def _forward(
     segments += n * segments_N + r * segments_R
     row = (n * tl.num_programs(1) + r) * H + h
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
-    if angles is not None:
-        q_TK = turned(q_TK, angles_of(angles, n * tl.num_programs(1) + r, t_T, L, P, K))
+    if turns is not None:
+        q_TK = turned_at(q_TK, turns, n * tl.num_programs(1) + r, t_T, L, 1, P, K)
     segment_T = tl.load(segments + t_T)
     if table is not None:
         table += n * table_N + h * table_H
@@ -95,8 +95,8 @@ def _forward(
     for start in range(0, first + B, B):
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
-        if angles is not None:
-            k_SK = turned(k_SK, angles_of(angles, n * tl.num_programs(1) + r, s_S, L, P, K))
+        if turns is not None:
+            k_SK = turned_at(k_SK, turns, n * tl.num_programs(1) + r, s_S, L, 1, P, K)
         logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, scale)
         higher_T = tl.maximum(highest_T, tl.max(logits_TS, 1))
         shrink_T = tl.exp(highest_T - higher_T)
@@ -116,7 +116,7 @@ def _forward(
 
 @jit
 def _backward_queries(
-    q, k, v, segments, table, angles, key, grad, out, lse, delta, dq, part,
+    q, k, v, segments, table, turns, key, grad, out, lse, delta, dq, part,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L,
     P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -134,8 +134,8 @@ def _backward_queries(
     place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     delta_T = tl.sum(tl.load(out + place_TK).to(tl.float32) * grad_TK.to(tl.float32), 1)
     tl.store(delta + row * L + t_T, delta_T)
-    if angles is not None:
-        q_TK = turned(q_TK, angles_of(angles, n * tl.num_programs(1) + r, t_T, L, P, K))
+    if turns is not None:
+        q_TK = turned_at(q_TK, turns, n * tl.num_programs(1) + r, t_T, L, 1, P, K)
     lse_T = tl.load(lse + row * L + t_T)
     segment_T = tl.load(segments + t_T)
     if table is not None:
@@ -147,8 +147,8 @@ def _backward_queries(
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
         v_SK = tl.load(v + s_S[:, None] * q_T + c_K[None, :])
-        if angles is not None:
-            k_SK = turned(k_SK, angles_of(angles, n * tl.num_programs(1) + r, s_S, L, P, K))
+        if turns is not None:
+            k_SK = turned_at(k_SK, turns, n * tl.num_programs(1) + r, s_S, L, 1, P, K)
         logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, scale)
         weights_TS = tl.exp(logits_TS - lse_T[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
@@ -163,8 +163,8 @@ def _backward_queries(
             tl.store(part + first - start + d_T, below_T + carried_T)
             carried_T = above_T
         dq_TK += tl.dot(dlogits_TS.to(q_TK.dtype), k_SK, input_precision="tf32x3")
-    if angles is not None:  # back
-        dq_TK = turned(dq_TK, -angles_of(angles, n * tl.num_programs(1) + r, t_T, L, P, K))
+    if turns is not None:  # back
+        dq_TK = turned_at(dq_TK, turns, n * tl.num_programs(1) + r, t_T, L, -1, P, K)
     # Of a gradient: queries, keys and values stand side by side.
     place_TK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + t_T[:, None] * (3 * H * K) + c_K[None, :]
     tl.store(dq + place_TK, (dq_TK * scale).to(q_TK.dtype))
@@ -172,7 +172,7 @@ def _backward_queries(
 
 @jit
 def _backward_keys(
-    q, k, v, segments, table, angles, key, grad, lse, delta, dk, dv,
+    q, k, v, segments, table, turns, key, grad, lse, delta, dk, dv,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L,
     P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -187,8 +187,8 @@ def _backward_keys(
     row = (n * tl.num_programs(1) + r) * H + h
     k_SK = tl.load(k + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     v_SK = tl.load(v + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
-    if angles is not None:
-        k_SK = turned(k_SK, angles_of(angles, n * tl.num_programs(1) + r, s_S, L, P, K))
+    if turns is not None:
+        k_SK = turned_at(k_SK, turns, n * tl.num_programs(1) + r, s_S, L, 1, P, K)
     segment_S = tl.load(segments + s_S)
     if table is not None:
         table += n * table_N + h * table_H
@@ -197,8 +197,8 @@ def _backward_keys(
     for start in range(first, L, B):
         t_T = start + tl.arange(0, B)
         q_TK = tl.load(q + t_T[:, None] * q_T + c_K[None, :])
-        if angles is not None:
-            q_TK = turned(q_TK, angles_of(angles, n * tl.num_programs(1) + r, t_T, L, P, K))
+        if turns is not None:
+            q_TK = turned_at(q_TK, turns, n * tl.num_programs(1) + r, t_T, L, 1, P, K)
         grad_TK = tl.load(grad + t_T[:, None] * grad_T + c_K[None, :])
         logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, scale)
         weights_TS = tl.exp(logits_TS - tl.load(lse + row * L + t_T)[:, None])
@@ -211,8 +211,8 @@ def _backward_keys(
         dv_SK += tl.dot(tl.trans(dropped_TS.to(v_SK.dtype)), grad_TK, input_precision="tf32x3")
         dlogits_TS = weights_TS * (dweights_TS - tl.load(delta + row * L + t_T)[:, None])
         dk_SK += tl.dot(tl.trans(dlogits_TS.to(q_TK.dtype)), q_TK, input_precision="tf32x3")
-    if angles is not None:  # back
-        dk_SK = turned(dk_SK, -angles_of(angles, n * tl.num_programs(1) + r, s_S, L, P, K))
+    if turns is not None:  # back
+        dk_SK = turned_at(dk_SK, turns, n * tl.num_programs(1) + r, s_S, L, -1, P, K)
     place_SK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + s_S[:, None] * (3 * H * K) + c_K[None, :]
     tl.store(dk + place_SK, (dk_SK * scale).to(k_SK.dtype))
     tl.store(dv + place_SK, dv_SK.to(v_SK.dtype))

@@ -35,20 +35,27 @@ def kept(key, row_T, s_S, T, threshold):
 
 
 @jit
-def angles_of(angles, row, t_T, length, P: tl.constexpr, K: tl.constexpr):
-    """The angles of a block of tokens for all K / 2 pairs of a head: 0 from pair P on."""
+def turns_of(turns, row, t_T, length, P: tl.constexpr, K: tl.constexpr):
+    """Cosines and sines of a block of tokens for all K / 2 pairs of a head: no turn from pair P on."""
     pair = tl.arange(0, K // 2)
-    place = (row * length + t_T[:, None]) * P + pair[None, :]
-    return tl.load(angles + place, mask=(pair < P)[None, :], other=0.0)
+    place = ((row * length + t_T[:, None]) * P + pair[None, :]) * 2
+    known = (pair < P)[None, :]
+    return tl.load(turns + place, mask=known, other=1.0), tl.load(turns + place + 1, mask=known, other=0.0)
 
 
 @jit
-def turned(x_TK, angle_TP):
-    """Neighbouring entries turned by their angles, rounded as they were."""
-    a_TP, b_TP = tl.split(tl.reshape(x_TK.to(tl.float32), (angle_TP.shape[0], angle_TP.shape[1], 2)))
-    cosine_TP, sine_TP = tl.cos(angle_TP), tl.sin(angle_TP)
+def turned(x_TK, cosine_TP, sine_TP):
+    """Neighbouring entries turned, rounded as they were."""
+    a_TP, b_TP = tl.split(tl.reshape(x_TK.to(tl.float32), (cosine_TP.shape[0], cosine_TP.shape[1], 2)))
     pairs = tl.join(a_TP * cosine_TP - b_TP * sine_TP, a_TP * sine_TP + b_TP * cosine_TP)
     return tl.reshape(pairs, x_TK.shape).to(x_TK.dtype)
+
+
+@jit
+def turned_at(x_TK, turns, row, t_T, length, direction, P: tl.constexpr, K: tl.constexpr):
+    """The same from where the tokens stand; direction -1 turns back."""
+    cosine_TP, sine_TP = turns_of(turns, row, t_T, length, P, K)
+    return turned(x_TK, cosine_TP, sine_TP * direction)
 
 
 @jit

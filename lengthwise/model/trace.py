@@ -19,6 +19,14 @@ class LayerTrace:
 
 @dataclass
 class Trace:
+    """Keeps everything. A subclass may look at each piece as it comes and keep none, for maps too large together."""
+
     layers: list[LayerTrace] = field(default_factory=list)
     residual_BTD: list[Tensor] = field(default_factory=list)
     """The residual stream: after the embedding, then after each layer."""
+
+    def record_layer(self, layer: LayerTrace) -> None:
+        self.layers.append(layer)
+
+    def record_residual(self, x_BTD: Tensor) -> None:
+        self.residual_BTD.append(x_BTD)

@@ -1,0 +1,1 @@
+"""Looking into models: what they can do, and how they do it."""

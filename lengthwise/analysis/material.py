@@ -1,0 +1,145 @@
+"""What models are shown when one looks into them: examples of a task by length, a text, or random tokens said twice.
+
+Shape letters: E examples, B examples of a batch, T tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise import splits
+from lengthwise.engine.plan import sequence_lengths
+from lengthwise.errors import UserError
+from lengthwise.evaluation.test_set import SEED
+from lengthwise.scratchpad import Scratchpad
+from lengthwise.seeding import stream
+from lengthwise.sequences import Sequences, join, render
+from lengthwise.splits import Split
+from lengthwise.study import Run
+from lengthwise.tasks.task import Span
+
+ELEMENTS = 2**22
+"""Attention weights of one head over a batch: 16 MiB, and twelve times that for a layer of twelve heads."""
+MOST = 64
+"""Examples in a batch."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences of equal size: nothing is padded, so nothing has to be masked anywhere."""
+
+    tokens_BT: Tensor
+    length_B: Tensor
+    """The place of each example's length in the material's `lengths`."""
+    example_B: np.ndarray
+    """Which examples of the material these are."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """Examples by length; for a text, a length is a number of tokens."""
+
+    sequences: Sequences
+    length_E: np.ndarray
+    longest_trained: int
+    """The greatest length of training."""
+    trained_tokens: int
+    """Tokens of the longest training sequence."""
+    symbols: Sequence[str] | None = None
+    """Of the token ids, where they are known."""
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        return sorted(set(self.length_E.tolist()))
+
+    @property
+    def longest(self) -> int:
+        """In tokens."""
+        return int(self.sequences.size.max())
+
+    def seen(self, length: int) -> bool:
+        return length <= self.longest_trained
+
+    def batches(self, examples: np.ndarray | None = None) -> Iterator[Batch]:
+        """All examples, or those named, in batches of equal size, the shortest first."""
+        chosen = np.arange(len(self.sequences)) if examples is None else examples
+        place = {length: i for i, length in enumerate(self.lengths)}
+        for size in np.unique(self.sequences.size[chosen]).tolist():
+            alike = chosen[self.sequences.size[chosen] == size]
+            step = max(1, min(MOST, ELEMENTS // size**2))
+            for first in range(0, len(alike), step):
+                part = alike[first : first + step]
+                tokens_BT = torch.from_numpy(self.sequences.tokens[part, :size].astype(np.int64))
+                length_B = torch.tensor([place[length] for length in self.length_E[part].tolist()])
+                yield Batch(tokens_BT, length_B, part)
+
+    def require_positions(self, name: str, last_position: int | None) -> None:
+        """Refuses lengths that a model's table of positions does not reach."""
+        if last_position is None or self.longest - 1 <= last_position:
+            return
+        fitting = [n for n in self.lengths if self.sequences.size[self.length_E == n].max() - 1 <= last_position]
+        advice = f"choose --lengths up to {fitting[-1]}" if fitting else "no length that was asked for fits"
+        raise UserError(
+            f"{name} knows positions up to {last_position}, and length {self.lengths[-1]} needs "
+            f"{self.longest - 1}; {advice}"
+        )
+
+
+def task_material(run: Run, count: int, lengths: Sequence[int] = ()) -> Material:
+    """Up to `count` test examples of each length, the same for every encoding and seed; by default all the study's."""
+    task = run.make_task()
+    train, test = run.data.spans(task)
+    wanted = lengths or sorted({task.length_of(b) for span in (train, test) for b in task.buckets(span)})
+    parts = []
+    for length in wanted:
+        held_out = train.first <= length <= train.last
+        drawn = splits.draw(task, Split.TEST, Span(length, length), count, SEED, apart=held_out)
+        parts.append(render(task, drawn, Scratchpad(run.data.scratchpad), run.data.anchor))
+    sequences = join(parts, task.vocabulary.pad)
+    length_E = np.array([task.length_of(int(bucket)) for bucket in sequences.buckets])
+    return Material(sequences, length_E, train.last, sequence_lengths(run).trained, task.vocabulary.symbols)
+
+
+def repeated_material(vocabulary: int, count: int, lengths: Sequence[int], trained: int) -> Material:
+    """Random tokens said twice: the second half can be foretold by induction, and by nothing else."""
+    generator = stream(SEED, "analysis", "repeated")
+    rows = []
+    for length in lengths:
+        half = generator.integers(vocabulary, size=(count, -(-length // 2)))
+        rows.append(np.concatenate([half, half], axis=1)[:, :length])
+    return _windows(rows, lengths, trained)
+
+
+def text_material(file: Path, tokenizer: Any, count: int, lengths: Sequence[int], trained: int) -> Material:
+    """Windows of a text, spread evenly over it."""
+    try:
+        ids = np.array(tokenizer(file.read_text())["input_ids"])
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from error
+    if len(ids) < max(lengths):
+        raise UserError(f"{file} has {len(ids)} tokens; the longest length asked for is {max(lengths)}")
+    rows = []
+    for length in lengths:
+        starts = np.unique(np.linspace(0, len(ids) - length, count).astype(int))
+        rows.append(ids[starts[:, None] + np.arange(length)])
+    return _windows(rows, lengths, trained)
+
+
+def _windows(rows: list[np.ndarray], lengths: Sequence[int], trained: int) -> Material:
+    parts = [
+        Sequences(
+            tokens.astype(np.int64),
+            np.zeros(len(tokens), np.int32),
+            np.full(len(tokens), length, np.int32),
+            np.full(len(tokens), length, np.int32),
+        )
+        for tokens, length in zip(rows, lengths, strict=True)
+    ]
+    sequences = join(parts, 0)
+    return Material(sequences, sequences.buckets.astype(np.int64), trained, trained)

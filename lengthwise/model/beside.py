@@ -1,0 +1,47 @@
+"""Work beside the main stream of a GPU: the gradients of weights, for which nothing waits until the end of a step.
+
+A backward pass is a chain of products that are too small to fill a GPU. The gradient of a weight is no link of that
+chain, so it can run in the gaps. One process works on one fleet at a time, so there is one such stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+# Not of a thread or a context: PyTorch computes gradients in threads of its own.
+_stream: torch.cuda.Stream | None = None
+_held: list[Tensor] = []
+"""What the stream reads: it must not be freed, and its memory not be used anew, before the streams join."""
+
+
+@contextmanager
+def working(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Inside, `beside` means this stream; at the end the current stream waits for it."""
+    global _stream
+    assert _stream is None, "two steps at once"
+    _stream = stream
+    try:
+        yield
+        torch.cuda.current_stream(stream.device).wait_stream(stream)
+    finally:
+        _stream = None
+        _held.clear()
+
+
+@contextmanager
+def beside(*reads: Tensor) -> Iterator[None]:
+    """What is launched inside comes after all that was launched so far, and beside what is launched later.
+
+    `reads`: what it needs. Without a second stream it is launched like anything else.
+    """
+    if _stream is None:
+        yield
+        return
+    _held.extend(reads)
+    _stream.wait_stream(torch.cuda.current_stream(_stream.device))
+    with torch.cuda.stream(_stream):
+        yield

@@ -1,0 +1,209 @@
+"""The cross-entropy kernels against cross-entropy written out, in Triton's interpreter on the CPU.
+
+The interpreter must be asked for before Triton is imported, so the tests run in a process of their own. Shape letters
+as in `lengthwise.model.loss_kernel`.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_kernel import INTERPRETED, mended_interpreter  # noqa: F401 (a fixture: it works by being here)
+from torch import Tensor
+from torch.func import vmap
+
+from lengthwise.model import loss_kernel
+from lengthwise.model.loss_kernel import cross_entropy
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is that process")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_in_a_process_of_their_own() -> None:
+    environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command,
+        env=environment | {"TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+COMPILE = """
+import inspect
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from lengthwise.model import loss_kernel
+
+for dtype, reads in [("*bf16", 2), ("*fp32", 4)]:  # 16 logits of a thread, 16 bytes at a time
+    for function in (loss_kernel._forward, loss_kernel._mean, loss_kernel._backward):
+        names = list(inspect.signature(function.fn).parameters)
+        kinds = {"logits": dtype, "dlogits": dtype, "targets": "*i32", "V": "i32", "P": "i32", "gradient_N": "i32",
+                 "BLOCK": "constexpr"}
+        signature = {name: kinds.get(name, "*fp32") for name in names}
+        aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name != "BLOCK"}
+        fixed = {(names.index("BLOCK"),): loss_kernel.BLOCK}
+        source = ASTSource(function, signature, constexprs=fixed, attrs=aligned)
+        made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": loss_kernel.WARPS}).asm["ptx"]
+        if "logits" in names:
+            assert made.count("ld.global.v4.b32") == reads, made
+        if "dlogits" in names:
+            assert made.count("st.global.v4.b32") == reads, made
+"""
+
+
+@pytest.mark.skipif(INTERPRETED, reason="this is another process")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_compile_for_a_gpu_that_is_not_there_and_read_16_bytes_at_a_time() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="float16"):
+        cross_entropy(torch.zeros(1, 2, 3, dtype=torch.float16), torch.zeros(1, 2, dtype=torch.int64))
+
+
+def inputs(P: int, V: int, dtype: torch.dtype = torch.float32, spread: float = 3.0) -> tuple[Tensor, Tensor]:
+    """Logits of three models and targets, the first and the last of the vocabulary among them, some only filling up."""
+    draw = torch.Generator().manual_seed(P + V)
+    logits_NPV = (torch.randn(3, P, V, generator=draw) * spread).to(dtype).requires_grad_()
+    targets_NP = torch.randint(0, V, (3, P), generator=draw)
+    targets_NP[:, 0], targets_NP[:, 1] = 0, V - 1
+    targets_NP[0, 2:4] = -1
+    targets_NP[1, -1] = -1
+    return logits_NPV, targets_NP
+
+
+def written_out(logits_NPV: Tensor, targets_NP: Tensor) -> Tensor:
+    """In fp64, over the real targets alone."""
+    losses = []
+    for logits_PV, targets_P in zip(logits_NPV.double(), targets_NP, strict=True):
+        real = [(p, int(target)) for p, target in enumerate(targets_P) if target >= 0]
+        each = [logits_PV[p].exp().sum().log() - logits_PV[p, target] for p, target in real]
+        losses.append(torch.stack(each).mean())
+    return torch.stack(losses)
+
+
+def with_gradient(losses_N: Tensor, logits_NPV: Tensor) -> tuple[Tensor, Tensor]:
+    """Each model's loss weighed otherwise, so that no model can have another one's gradient."""
+    weights_N = torch.tensor([1.0, -2.0, 0.5], dtype=losses_N.dtype)
+    return losses_N.detach(), torch.autograd.grad(losses_N, logits_NPV, weights_N)[0]
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
+    assert found.shape == expected.shape
+    assert (found.double() - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+class TestInterpreted:
+    __test__ = INTERPRETED
+
+    @pytest.fixture(autouse=True)
+    def small_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(loss_kernel, "BLOCK", 16)
+
+    @pytest.mark.parametrize(
+        ("P", "V", "dtype", "integers", "tolerance"),
+        [
+            (5, 7, torch.float32, torch.int32, 1e-6),
+            (5, 48, torch.float32, torch.int64, 1e-6),
+            (39, 33, torch.float32, torch.int32, 1e-6),  # more predictions than a block, too
+            (5, 61, torch.bfloat16, torch.int32, 1e-2),
+        ],
+    )
+    def test_equals_cross_entropy_written_out(
+        self, P: int, V: int, dtype: torch.dtype, integers: torch.dtype, tolerance: float
+    ) -> None:
+        logits, targets = inputs(P, V, dtype)
+        losses, gradient = with_gradient(cross_entropy(logits, targets.to(integers)), logits)
+        expected, expected_gradient = with_gradient(written_out(logits, targets), logits)
+        assert losses.dtype == torch.float32 and gradient.dtype == dtype
+        close(losses, expected, 1e-6)  # of bf16, too: only what is read is rounded
+        close(gradient, expected_gradient, tolerance)
+        assert (gradient[targets < 0] == 0).all()
+
+    def test_a_block_of_the_real_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(loss_kernel, "BLOCK", 2048)
+        self.test_equals_cross_entropy_written_out(5, 5000, torch.float32, torch.int32, 1e-6)
+
+    def test_takes_any_strides(self) -> None:
+        logits, targets = inputs(5, 33)
+        turned = logits.detach().transpose(0, 2).contiguous().transpose(0, 2).requires_grad_()
+        spread = torch.stack([targets, targets - 1], -1)[..., 0]
+        expected = with_gradient(cross_entropy(logits, targets), logits)
+        for found, wanted in zip(with_gradient(cross_entropy(turned, spread), turned), expected, strict=True):
+            assert found.equal(wanted)
+
+    def test_the_gradient_of_a_sum(self) -> None:
+        """It comes as one number spread over the models."""
+        logits, targets = inputs(5, 33)
+        (gradient,) = torch.autograd.grad(cross_entropy(logits, targets).sum(), logits)
+        close(gradient, torch.autograd.grad(written_out(logits, targets).sum(), logits)[0], 1e-6)
+
+    @pytest.mark.filterwarnings("ignore:.*divide:RuntimeWarning")
+    def test_a_model_without_any_target(self) -> None:
+        logits, targets = inputs(5, 33)
+        expected, expected_gradient = with_gradient(cross_entropy(logits, targets), logits)
+        targets[1] = -1
+        losses, gradient = with_gradient(cross_entropy(logits, targets), logits)
+        assert losses.isnan().tolist() == [False, True, False]
+        assert (gradient[1] == 0).all()
+        assert losses[::2].equal(expected[::2]) and gradient[::2].equal(expected_gradient[::2])
+
+    def test_a_model_with_logits_that_are_not_numbers(self) -> None:
+        logits, targets = inputs(5, 33)
+        expected, expected_gradient = with_gradient(cross_entropy(logits, targets), logits)
+        with torch.no_grad():
+            logits[1, 0, 20] = float("nan")
+        losses, gradient = with_gradient(cross_entropy(logits, targets), logits)
+        assert losses.isnan().tolist() == [False, True, False]
+        assert not gradient[1].isfinite().all()
+        assert losses[::2].equal(expected[::2]) and gradient[::2].equal(expected_gradient[::2])
+
+    def test_huge_logits(self) -> None:
+        logits, targets = inputs(5, 33, spread=1e4)
+        with torch.no_grad():
+            logits[0, 0] += 1e4  # exp of it is beyond fp64, too
+            logits[2, 1, 30:] = logits[2, 1].amax() + torch.arange(3)
+        losses, gradient = with_gradient(cross_entropy(logits, targets), logits)
+        logarithms = logits.double().log_softmax(-1)
+        real = targets >= 0
+        chosen = logarithms.gather(2, targets.clamp(min=0)[..., None])[..., 0]
+        expected = -(chosen * real).sum(1) / real.sum(1)
+        expected, expected_gradient = with_gradient(expected, logits)
+        close(losses, expected, 1e-6)
+        close(gradient, expected_gradient, 2e-3)  # fp32 at 30,000 has steps of 0.002
+
+    def test_logits_of_minus_infinity(self) -> None:
+        """A whole block of them comes first."""
+        logits, targets = inputs(5, 33)
+        whole = torch.full_like(logits[..., :16], float("-inf"))
+        longer = torch.cat([whole, logits], dim=2).detach().requires_grad_()
+        losses, gradient = with_gradient(cross_entropy(longer, torch.where(targets >= 0, targets + 16, -1)), longer)
+        expected, expected_gradient = with_gradient(written_out(logits, targets), logits)
+        close(losses, expected, 1e-6)
+        assert (gradient[..., :16] == 0).all()
+        close(gradient[..., 16:], expected_gradient, 1e-6)
+
+    @pytest.mark.parametrize("shared_targets", [False, True])
+    def test_stacked_models_equal_each_alone(self, shared_targets: bool) -> None:
+        logits, targets = inputs(5, 33, torch.bfloat16)
+        given = targets[0] if shared_targets else targets
+
+        def one(logits_PV: Tensor, targets_P: Tensor) -> Tensor:
+            return cross_entropy(logits_PV[None], targets_P[None])[0]
+
+        stacked = vmap(one, in_dims=(0, None if shared_targets else 0))
+        losses, gradient = with_gradient(stacked(logits, given), logits)
+        alone = torch.stack([one(logits[n], given if shared_targets else given[n]) for n in range(3)])
+        expected, expected_gradient = with_gradient(alone, logits)
+        assert losses.equal(expected) and gradient.equal(expected_gradient)
