@@ -38,6 +38,9 @@ ReferenceLabel = Annotated[str, typer.Option(help="The encoding that the others 
 PublishedVariant = Annotated[
     bool, typer.Option("--published-variant", help="The published divergence and pairs of heads, for comparison.")
 ]
+AcrossSeeds = Annotated[
+    bool, typer.Option("--across-seeds", help="Compare with another seed, which began with other weights.")
+]
 Text = Annotated[Path | None, typer.Option(help="A text for a Hugging Face model; else random tokens said twice.")]
 Trained = Annotated[int, typer.Option(min=0, help="Training length of a Hugging Face model, in tokens.")]
 
@@ -46,6 +49,7 @@ Trained = Annotated[int, typer.Option(min=0, help="Training length of a Hugging 
 def distance_command(
     runs: Runs,
     published_variant: PublishedVariant = False,
+    across_seeds: AcrossSeeds = False,
     reference: ReferenceLabel = "none",
     only: Only = "",
     lengths: Lengths = "",
@@ -60,7 +64,7 @@ def distance_command(
     """How different the attention of two models is, layer by layer."""
     analysis = _analysis(
         runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
-        reference=reference, as_published=published_variant, other=other, text=text,
+        reference=reference, as_published=published_variant, across_seeds=across_seeds, other=other, text=text,
     )  # fmt: skip
     _show(analysis, analysis.distance(), as_json)
 

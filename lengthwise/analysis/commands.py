@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from lengthwise.analysis.source import (
 from lengthwise.analysis.subjects import Pair, Subject, pairs, subjects
 from lengthwise.engine.training import choose_device
 from lengthwise.errors import UserError
+from lengthwise.executors.local import WIDE, one_thread
 
 COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100}
 """Examples of each length, where nothing is said; 10 is the published number for distances."""
@@ -50,6 +52,7 @@ class Wanted:
     out: Path | None = None
     reference: str = "none"
     as_published: bool = False
+    across_seeds: bool = False
     other: Path | None = None
     """A second Hugging Face model, to compare with."""
     text: Path | None = None
@@ -82,8 +85,10 @@ class Analysis:
         if self.of_hugging_face:
             rows = self._hugging_face_distance(kind)
         else:
-            found = pairs(self._subjects(), self.wanted.reference)
-            rows = self._each(found, kind, lambda pair: self._pair(kind, pair))
+            chosen = self._subjects()
+            found = pairs(chosen, self.wanted.reference, self.wanted.across_seeds)
+            with self._threads(chosen):
+                rows = self._each(found, kind, lambda pair: self._pair(kind, pair))
             self._reference = None
         self.rows[kind] = rows
         return tables.distance_tables(rows, rows[0]["reference"], self.wanted.as_published)
@@ -96,7 +101,8 @@ class Analysis:
         else:
             chosen = self._subjects()
             first_seeds = {(s.run.title, s.run.encoding.label): s.unit for s in reversed(chosen)}
-            self._each(chosen, ", ".join(kinds), lambda s: self._run(kinds, s, s.unit in first_seeds.values()))
+            with self._threads(chosen):
+                self._each(chosen, ", ".join(kinds), lambda s: self._run(kinds, s, s.unit in first_seeds.values()))
         return [table for kind in kinds for table in SHOWN[kind](self.rows[kind])]
 
     def _each(self, units: Sequence[Unit], what: str, work: Callable[[Unit], Iterable[Row]]) -> list[Row]:
@@ -107,6 +113,10 @@ class Analysis:
         return [row for unit in shown for row in work(unit)]
 
     # Of a study.
+
+    @staticmethod
+    def _threads(chosen: Sequence[Subject]) -> AbstractContextManager[None]:
+        return one_thread() if max(s.run.model.width for s in chosen) < WIDE else nullcontext()
 
     def _subjects(self) -> list[Subject]:
         return subjects(self.wanted.runs, self.wanted.only, self.wanted.checkpoint)

@@ -14,7 +14,7 @@ from torch import Tensor
 from lengthwise.analysis.divergence import LayerDistances
 from lengthwise.analysis.looks import Asked, HeadLooks
 from lengthwise.analysis.material import Material
-from lengthwise.analysis.probes import TARGETS, ProbeStudy, expected_tokens
+from lengthwise.analysis.probes import TARGETS, ProbeStudy
 from lengthwise.analysis.rows import Row
 from lengthwise.analysis.source import Source, Watch
 from lengthwise.errors import UserError
@@ -89,9 +89,8 @@ def probe_rows(source: Source, material: Material) -> list[Row]:
         raise UserError(
             "probes need at least two examples of a length: one to fit, one to ask; choose a greater --count"
         )
-    tokens = expected_tokens(material.sequences.size[fitting], trained)
-    sizes = source.layers + 1, source.width, trained, material.longest, tokens
-    studies = [ProbeStudy(target, *sizes, source.device) for target in TARGETS]
+    shape = source.layers + 1, source.width, trained, material.longest, material.sequences.size[fitting]
+    studies = [ProbeStudy(target, *shape, source.device) for target in TARGETS]
     for number, batch in enumerate(material.batches(fitting)):
         source.read(batch.tokens_BT, _Probes(studies, number, fits=True))
     for study in studies:

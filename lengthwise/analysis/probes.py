@@ -39,7 +39,7 @@ class Questions:
     key_N: Tensor | None
     """Of the other token of a pair."""
     answer_NC: Tensor
-    """The true answer, and one of another token or pair."""
+    """The true answer, and that of another token or pair, drawn from all."""
 
     def features(self, x_BTD: Tensor) -> Tensor:
         """(N, F): the residual stream of the token, or of both, side by side."""
@@ -47,20 +47,27 @@ class Questions:
         return (own if self.key_N is None else torch.cat([own, x_BTD[self.row_N, self.key_N]], dim=-1)).float()
 
 
-def ask(target: Target, batch: int, tokens: int, seed: int, device: torch.device) -> Questions:
-    """The first `tokens` of `batch` sequences; for distances, each with one random token that is not after it."""
+def ask(target: Target, batch: int, tokens: int, spread_P: Tensor, seed: int, device: torch.device) -> Questions:
+    """The first `tokens` of `batch` sequences; for distances, each with one random token that is not after it.
+
+    `spread_P`: how often each position occurs in all batches. Shuffled answers come from there: those of the batch
+    itself would tell how long its sequences are, which a model may know.
+    """
     generator = torch.Generator().manual_seed(seed)
+
+    def earlier(position_N: Tensor) -> Tensor:
+        return (torch.rand(len(position_N), generator=generator) * (position_N + 1)).long()
+
     row_N = torch.arange(batch).repeat_interleave(tokens)
     query_N = torch.arange(tokens).repeat(batch)
+    other_N = torch.multinomial(spread_P, len(query_N), replacement=True, generator=generator)
     key_N = None
-    answer_N = query_N
+    answers = [query_N, other_N]
     if target == "distance":
-        key_N = (torch.rand(len(query_N), generator=generator) * (query_N + 1)).long()
-        answer_N = query_N - key_N
-    shuffled_N = answer_N[torch.randperm(len(answer_N), generator=generator)]
-    answer_NC = torch.stack([answer_N, shuffled_N], dim=-1)
-    key_N = None if key_N is None else key_N.to(device)
-    return Questions(row_N.to(device), query_N.to(device), key_N, answer_NC.to(device))
+        key_N = earlier(query_N)
+        answers = [query_N - key_N, other_N - earlier(other_N)]
+        key_N = key_N.to(device)
+    return Questions(row_N.to(device), query_N.to(device), key_N, torch.stack(answers, dim=-1).to(device))
 
 
 class Sample:
@@ -85,13 +92,22 @@ class ProbeStudy:
     """Fits and asks all probes of one target for one model: `fit` sees every batch once, then `examine` does."""
 
     def __init__(
-        self, target: Target, streams: int, width: int, trained: int, longest: int, tokens: int, device: torch.device
+        self,
+        target: Target,
+        streams: int,
+        width: int,
+        trained: int,
+        longest: int,
+        sizes: Iterable[int],
+        device: torch.device,
     ) -> None:
-        """`trained`: positions below it are within. `tokens`: about how many tokens `fit` will see within."""
+        """`trained`: positions below it are within. `sizes`: tokens of the sequences that `fit` will see."""
         self.target, self.trained, self.device = target, trained, device
+        within_E = torch.tensor([min(int(size), trained) for size in sizes])
+        self.spread_P = (within_E[:, None] > torch.arange(trained)).sum(0).float()
         features = width * (2 if target == "distance" else 1)
         self.moments = [Moments(features, len(CONTROLS), device) for _ in range(streams)]
-        self.sample = Sample(tokens, derive(0, "probes", "sample", target))
+        self.sample = Sample(int(within_E.sum()), derive(0, "probes", "sample", target))
         self.scores = Scores(2 * streams * len(CONTROLS), longest, device)
         self.linear: list[LinearProbe] = []
         self.nonlinear: Networks | None = None
@@ -159,7 +175,7 @@ class ProbeStudy:
             seed = derive(0, "probes", use, self.target, batch)
             batch_size, tokens, _ = x_BTD.shape
             asked = min(tokens, self.trained) if use == "fit" else tokens
-            questions = ask(self.target, batch_size, asked, seed, self.device)
+            questions = ask(self.target, batch_size, asked, self.spread_P, seed, self.device)
             chosen_N = torch.zeros(0, dtype=torch.long, device=self.device)
             if use == "fit":
                 chosen_N = self.sample.choose(len(questions.query_N), self.device)
@@ -168,8 +184,3 @@ class ProbeStudy:
         number, questions, chosen_N = self._questions
         assert number == batch, "the streams of a batch come together"
         return questions, chosen_N
-
-
-def expected_tokens(sizes: Iterable[int], trained: int) -> int:
-    """How many tokens of sequences of these sizes lie within the training length."""
-    return sum(min(int(size), trained) for size in sizes)

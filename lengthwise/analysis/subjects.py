@@ -110,12 +110,14 @@ class Pair:
     reference: Subject
 
 
-def pairs(chosen: Sequence[Subject], reference: str = "none") -> list[Pair]:
+def pairs(chosen: Sequence[Subject], reference: str = "none", across_seeds: bool = False) -> list[Pair]:
     """Every encoding with the reference of the same task and seed, and the reference's seeds with each other.
 
-    In the order of the references, so that each is opened once.
+    Models of the same seed began with the same weights, and heads of the same number may still be alike for that
+    reason alone. `across_seeds`: every encoding with the reference of the next seed, as far from it as the reference's
+    own seeds are from each other. In the order of the references, so that each is opened once.
     """
-    found = list(_pairs(chosen, reference))
+    found = list(_pairs(chosen, reference, across_seeds))
     if found:
         return found
     if len(chosen) == 1:
@@ -125,15 +127,20 @@ def pairs(chosen: Sequence[Subject], reference: str = "none") -> list[Pair]:
         raise UserError(
             f"no run has the encoding {reference!r} to compare with; {nearest(reference, labels)} (--reference)"
         )
+    if across_seeds:
+        raise UserError(f"--across-seeds needs two seeds of {reference!r} on the same task")
     raise UserError(f"no two of these {len(chosen)} runs have the same task, and {reference!r} or a seed in common")
 
 
-def _pairs(chosen: Sequence[Subject], reference: str) -> Iterator[Pair]:
+def _pairs(chosen: Sequence[Subject], reference: str, across_seeds: bool) -> Iterator[Pair]:
     for task in dict.fromkeys(subject.run.title for subject in chosen):
         here = [subject for subject in chosen if subject.run.title == task]
         references = [subject for subject in here if subject.run.encoding.label == reference]
         others = [subject for subject in here if subject.run.encoding.label != reference]
+        if across_seeds and len(references) < 2:
+            continue
         seeds = list(combinations(references, 2))
-        for each in references:
+        for number, each in enumerate(references):
+            compared = references[number - 1] if across_seeds else each
             yield from (Pair(other, each) for first, other in seeds if first is each)
-            yield from (Pair(other, each) for other in others if other.run.seed == each.run.seed)
+            yield from (Pair(other, each) for other in others if other.run.seed == compared.run.seed)

@@ -10,7 +10,7 @@ from lengthwise.analysis.divergence import BOUND
 from lengthwise.analysis.published_distance import LAYERS, published_distances
 from lengthwise.analysis.rows import Row
 from lengthwise.report.summaries import thinned
-from lengthwise.report.terminal import MOST_LENGTHS, plain_table
+from lengthwise.report.terminal import MOST_LENGTHS, WIDTH, plain_table
 
 MOST_LAYERS = 13
 KIND = 0.5
@@ -53,6 +53,8 @@ def _distance_table(rows: list[Row], task: str, reference: str, as_published: bo
     notes = [f"means over lengths and pairs of runs ({_counted(rows)}); nearest first"]
     if not as_published:
         notes.append(f"at most ln 2 = {BOUND:.3f}, over all pairs of heads")
+    if any(row["seed"] == row.get("reference_seed") for row in rows):
+        notes.append("runs of the same seed began with the same weights; --across-seeds compares without that")
     if published_order:
         notes.append("published order, these lengths: " + ", ".join(label for _, label in sorted(published_order)))
         if not as_published:
@@ -126,16 +128,14 @@ def probe_tables(rows: Sequence[Row]) -> list[Table]:
                 f"{task}: absolute position in the residual stream, {probe} probe",
                 _encoding_cells(chosen, lambda row: row, _within_beyond),
             )
-            table.caption = "share of variance explained within → beyond the training length; layer 0: the embedding"
+            table.caption = "mean error in tokens within → beyond the training length; layer 0: the embedding"
             found.append(table)
         found.append(_best_layer_table(task, of_task))
     return found
 
 
 def _within_beyond(rows: list[Row]) -> str:
-    return "→".join(
-        _short(_mean(r[part]["r2"] for r in rows if r[part]["r2"] is not None)) for part in ("within", "beyond")
-    )
+    return "→".join(f"{_mean(row[part]['error'] for row in rows):.1f}" for part in ("within", "beyond"))
 
 
 def _best_layer_table(task: str, rows: list[Row]) -> Table:
@@ -251,6 +251,7 @@ def layer_table(title: str, cells: Cells, last: str = "") -> Table:
         layers = [layers[round(i * (len(layers) - 1) / (MOST_LAYERS - 1))] for i in range(MOST_LAYERS)]
     table = plain_table(title)
     table.padding = (0, 0)
+    table.min_width = min(WIDTH, len(title) + 2)  # else a title is folded to the width of its table
     table.add_column("layer", overflow="fold")
     for heading in (*map(str, layers), *([last] if last else [])):
         table.add_column(heading, justify="right")

@@ -19,6 +19,8 @@ from lengthwise.sequences import Sequences, join, render
 from lengthwise.splits import Split
 from lengthwise.tasks.task import Task
 
+WINDOW = 64
+"""Steps within which the batches of a run are put in order; see `TrainingData.batches`."""
 CHUNK = 16_384
 """Endless data is drawn this many examples at a time, whatever the batch size: the order never depends on it."""
 
@@ -31,6 +33,7 @@ class TrainingData:
         self.span = config.spans(task)[0]
         self._drawn = lru_cache(maxsize=2)(self._draw)
         self._order = lru_cache(maxsize=2)(self._permutation)
+        self._ordered = lru_cache(maxsize=2)(self._window)
 
     def _draw(self, chunk: int) -> Sequences:
         count, endless = self.config.examples or CHUNK, not self.config.examples
@@ -58,6 +61,28 @@ class TrainingData:
                 parts.append(self._drawn(period).select(slice(offset, offset + taken)))
             first, count = first + taken, count - taken
         return parts[0] if len(parts) == 1 else join(parts, self.task.vocabulary.pad)
+
+    def batches(self, first: int, end: int, batch: int) -> Sequences:
+        """The examples of steps `first` to `end`, `batch` of them each.
+
+        Models side by side wait for the one with the largest batch. So in each window of steps all runs have their
+        largest batch at the same step, and so on down to the smallest. Where in the window that is, is left to
+        chance, the same for all runs: so for each run its batches come in a random order, as they would anyway.
+        """
+        parts = []
+        for window in range(first // WINDOW, -(-end // WINDOW)):
+            start = window * WINDOW
+            examples, order_K = self._ordered(window, batch)
+            chosen = order_K[max(first - start, 0) : end - start]
+            parts.append(examples.select((chosen[:, None] * batch + np.arange(batch)).ravel()))
+        return parts[0] if len(parts) == 1 else join(parts, self.task.vocabulary.pad)
+
+    def _window(self, window: int, batch: int) -> tuple[Sequences, np.ndarray]:
+        """The examples of a window of steps, and which batch of them each step gets."""
+        examples = self.slice(window * WINDOW * batch, WINDOW * batch)
+        tokens_K = examples.size.reshape(WINDOW, batch).sum(axis=1)
+        rank_K = stream(0, "ranks of batches", window).permutation(WINDOW)
+        return examples, np.argsort(tokens_K, kind="stable")[rank_K]
 
 
 @dataclass(frozen=True)

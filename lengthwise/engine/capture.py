@@ -22,6 +22,7 @@ from lengthwise.engine.recipe import TrainingConfig
 from lengthwise.engine.state import TrainingState
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.model.beside import beside, working
+from lengthwise.model.dropout import place_keys
 
 ROUNDED_ROWS = 16
 """Row counts are rounded up to about a sixteenth of themselves, so that there are few graphs."""
@@ -49,8 +50,9 @@ class CapturedUpdater(Updater):
         self.waits_1 = torch.zeros(1, dtype=torch.int32, device=device)
         self.norms_N, self.rates_N = torch.zeros(count, device=device), torch.zeros(count, device=device)
         self.corrections_2 = torch.ones(2, device=device)
-        pieces = optimizer_kernel.pieces(fleet.matrix_NW.shape[1])
-        self.pieces_NX = torch.zeros(count, pieces, device=device)
+        sizes = [optimizer_kernel.pieces(section.size) for section in fleet.sections.values()]
+        self.pieces_NX = torch.zeros(count, sum(sizes), device=device)
+        self.pieces = dict(zip(fleet.sections, self.pieces_NX.split(sizes, dim=1), strict=True))
 
     def run(self, steps: Steps) -> Measured:
         width = steps.batches.tokens_KNRT.shape[3]
@@ -95,7 +97,7 @@ class CapturedUpdater(Updater):
         """Copies the steps to where the graphs read them; where that is too small it is made anew, with the graphs."""
         arrays = {
             **{name: getattr(steps.batches, name) for name in Batch.ARRAYS},
-            "keys_KNL": self._keys(steps),
+            "keys_KLN": self._keys(steps),
             "rates_KN": steps.rates_KN,
             "corrections_K2": steps.corrections_K2,
         }
@@ -134,8 +136,8 @@ class CapturedUpdater(Updater):
         )
 
     def _keys(self, steps: Steps) -> np.ndarray:
-        keys_KNL = self.fleet.keys(torch.from_numpy(steps.seeds_KN))
-        return np.zeros((len(steps), self.fleet.count, 0), np.int32) if keys_KNL is None else keys_KNL.numpy()
+        keys_KNL = place_keys(torch.from_numpy(steps.seeds_KN), sum(self.fleet.model.dropout_places()))
+        return keys_KNL.numpy().swapaxes(1, 2)
 
     def _advance(self, shape: tuple[int, int]) -> None:
         """Does the step that the counter stands at."""
@@ -163,7 +165,7 @@ class CapturedUpdater(Updater):
             at["predicting_KNP"][:, :predictions],
             at["targets_KNP"][:, :predictions],
         )
-        keys_NL = at["keys_KNL"] if self.drops else None
+        keys_NL = at["keys_KLN"].t() if self.drops else None
         if self.fleet.kernels:
             values_2N = self._two_streams(batch, keys_NL, at["rates_KN"], at["corrections_K2"])
         else:
@@ -183,13 +185,25 @@ class CapturedUpdater(Updater):
             if section in updated:
                 torch.cuda.current_stream(self.fleet.device).wait_event(updated[section])
 
+        unsquared = set(self.fleet.sections)
+
+        def square(section: str) -> None:
+            optimizer_kernel.squares(self.fleet.sections[section].cut(gradients_NW), self.pieces[section])
+
+        def square_beside(section: str) -> None:
+            unsquared.remove(section)
+            with beside():
+                square(section)
+
+        gradients_NW = self.fleet.gradient_matrix()
         with working(self.second):
             with beside():
                 self._update(note_end)
             self.waits = False
-            losses_N, _ = self.fleet.gradients(batch, keys_NL, wait)
-        gradients_NW = self.fleet.gradient_matrix()
-        optimizer_kernel.squares(gradients_NW, self.pieces_NX)
+            losses_N, _ = self.fleet.gradients(batch, keys_NL, wait, square_beside)
+        for section in self.fleet.sections:
+            if section in unsquared:
+                square(section)
         optimizer_kernel.norms(self.pieces_NX, self.norms_N)
         self.rates_N.copy_(rates_N)
         self.corrections_2.copy_(corrections_2)

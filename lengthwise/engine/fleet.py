@@ -16,14 +16,15 @@ from torch.func import functional_call, vmap
 
 from lengthwise.engine.batches import Batches
 from lengthwise.model import kernel, loss_kernel
-from lengthwise.model.beside import beside
+from lengthwise.model.beside import beside, when_differentiated
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.dropout import place_keys
 from lengthwise.model.picking import pick
 
 Tensors = dict[str, Tensor]
-Ready = Callable[[str], None]
+Told = Callable[[str], None]
+"""Is told the name of a section."""
 
 
 @dataclass(frozen=True)
@@ -168,15 +169,21 @@ class Fleet:
         """Of dropout, from the seeds of a step: (N, L), one for each place that drops; None where nothing does."""
         if seeds_N is None or self.model.config.dropout == 0:
             return None
-        return place_keys(seeds_N, sum(self.model.dropout_places()))
+        # All models' keys of a place lie side by side: that is what a kernel reads.
+        return place_keys(seeds_N, sum(self.model.dropout_places())).t().contiguous().t()
 
     def gradients(
-        self, batch: Batch, keys_NL: Tensor | None = None, ready: Ready = lambda section: None
+        self,
+        batch: Batch,
+        keys_NL: Tensor | None = None,
+        reads: Told = lambda section: None,
+        wrote: Told | None = None,
     ) -> tuple[Tensor, Tensors]:
         """Mean loss of each model on its own examples (N,) and its gradient, section by section.
 
-        `keys_NL`: of dropout. `ready` is called with the name of each section before its weights are read. With our
-        kernels the gradients are overwritten by the next call.
+        `keys_NL`: of dropout. `reads` is told each section before its weights are read, `wrote` each block (and the
+        output) when what computes its gradient was launched. With our kernels the gradients are overwritten by the
+        next call.
         """
         homes = {}
         if self.kernels:
@@ -190,7 +197,7 @@ class Fleet:
         if homes and self.model.unembedding is not None:
             with beside():  # to what a tied output layer would write, the embedding adds
                 homes["embedding"].zero_()
-        losses_N = self._call(self._loss, leaves, written, (*batch.arrays(), keys_NL), ready)
+        losses_N = self._call(self._loss, leaves, written, (*batch.arrays(), keys_NL), reads, wrote)
         wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
         # The models are independent, so the gradient of the sum holds every model's own gradient.
         found = torch.autograd.grad(losses_N.sum(), list(wanted.values()), allow_unused=bool(homes))
@@ -209,9 +216,17 @@ class Fleet:
     def predictions(self, matrix_NW: Tensor, batch: Batch) -> Tensor:
         """The most likely token (N, P) at every predicted place."""
         weights = {name: section.cut(matrix_NW.to(self.dtype)) for name, section in self.sections.items()}
-        return self._call(self._predict, weights, {}, (*batch.arrays()[:-1], None, None), lambda section: None)
+        return self._call(self._predict, weights, {}, (*batch.arrays()[:-1], None, None))
 
-    def _call(self, part: "_Pass", weights: Tensors, homes: Tensors, arrays: tuple, ready: Ready) -> Tensor:
+    def _call(
+        self,
+        part: "_Pass",
+        weights: Tensors,
+        homes: Tensors,
+        arrays: tuple[Tensor | None, ...],
+        reads: Told = lambda section: None,
+        wrote: Told | None = None,
+    ) -> Tensor:
         """Runs what is written for one model on stacked weights and arrays."""
 
         def alone(weights: Tensors, homes: Tensors, *arrays: Tensor | None) -> Tensor:
@@ -221,7 +236,7 @@ class Fleet:
             for group, row_S in homes.items():
                 given |= {_home(name): home for name, home in self.sections[group].named(row_S).items()}
             named = {f"model.{name}": value for name, value in given.items()}
-            return functional_call(part, named, arrays, {"ready": ready})
+            return functional_call(part, named, (*arrays, reads, wrote))
 
         if self.count > 1:
             stacks = (dict.fromkeys(weights, 0), dict.fromkeys(homes, 0))
@@ -251,16 +266,20 @@ class _Pass(nn.Module):
         positions_RT: Tensor,
         predicting_P: Tensor,
         keys_L: Tensor | None,
-        ready: Ready,
+        reads: Told,
+        wrote: Told | None,
     ) -> Tensor:
         model = self.model
         for name in ("embedding", *(f"encodings.{index}" for index in range(len(model.encodings)))):
-            ready(name)
+            reads(name)
+        names = [*(f"blocks.{layer}" for layer in range(len(model.blocks))), "output"]
+
+        def before(layer: int, x_RTD: Tensor) -> Tensor:
+            reads(names[layer])
+            return x_RTD if wrote is None else when_differentiated(x_RTD, lambda: wrote(names[layer]))
+
         places = Decoder.places(tokens_RT, positions_RT, segments_RT, consecutive=True)
-        names = [f"blocks.{layer}" for layer in range(len(model.blocks))]
-        states_RTD = model.hidden(
-            tokens_RT, places, dropout_keys=keys_L, before=lambda layer: ready([*names, "output"][layer])
-        )
+        states_RTD = model.hidden(tokens_RT, places, dropout_keys=keys_L, before=before)
         states_MD = states_RTD.flatten(0, 1)
         if model.backend == "kernel":
             return model.unembed(pick(states_MD[None], predicting_P[None]).squeeze(0))
@@ -276,9 +295,10 @@ class _Loss(_Pass):
         predicting_P: Tensor,
         targets_P: Tensor,
         keys_L: Tensor | None,
-        ready: Ready,
+        reads: Told,
+        wrote: Told | None,
     ) -> Tensor:
-        logits_PV = self.logits(tokens_RT, segments_RT, positions_RT, predicting_P, keys_L, ready)
+        logits_PV = self.logits(tokens_RT, segments_RT, positions_RT, predicting_P, keys_L, reads, wrote)
         if self.model.backend == "kernel":
             return loss_kernel.cross_entropy(logits_PV[None], targets_P[None]).squeeze(0)
         logits_PV = logits_PV.float()
@@ -297,6 +317,7 @@ class _Predict(_Pass):
         predicting_P: Tensor,
         _targets_P: None,
         keys_L: Tensor | None,
-        ready: Ready,
+        reads: Told,
+        wrote: Told | None,
     ) -> Tensor:
-        return self.logits(tokens_RT, segments_RT, positions_RT, predicting_P, keys_L, ready).argmax(dim=-1)
+        return self.logits(tokens_RT, segments_RT, positions_RT, predicting_P, keys_L, reads, wrote).argmax(dim=-1)

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from lengthwise import splits
-from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.batches import collate
 from lengthwise.engine.capture import CapturedUpdater
 from lengthwise.engine.examination import Examination, failures
+from lengthwise.engine.examples_of import test_of, training_data, validation_of
 from lengthwise.engine.fleet import Fleet
 from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.plan import FleetPlan, run_directory
@@ -25,7 +26,6 @@ from lengthwise.engine.state import STATE, Saver, TrainingState, save_tensors
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import judge
-from lengthwise.evaluation.test_set import test_set, validation_set
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
@@ -53,7 +53,7 @@ class Source:
 
     def __init__(self, runs: Sequence[Run], tasks: Sequence[Task], row_width: int) -> None:
         self.runs, self.row_width = runs, row_width
-        self.data = [TrainingData(task, run.data, run.seed) for task, run in zip(tasks, runs, strict=True)]
+        self.data = [training_data(run) for run in runs]
         self.pad = tasks[0].vocabulary.pad
 
     def steps(self, first: int, end: int) -> Steps:
@@ -61,7 +61,7 @@ class Source:
         recipe = self.runs[0].training
         numbers = range(first, end)
         rates = [[run.training.learning_rate_at(step) for run in self.runs] for step in numbers]
-        examples = [each.slice(first * recipe.batch, len(numbers) * recipe.batch) for each in self.data]
+        examples = [each.batches(first, end, recipe.batch) for each in self.data]
         return Steps(
             collate(examples, self.pad, self.row_width, recipe.batch),
             seeds_KN=np.array([[derive(run.seed, "dropout", step) for run in self.runs] for step in numbers]),
@@ -155,7 +155,7 @@ class Trainer:
     def _train(self, state: TrainingState) -> None:
         recipe = self.recipe
         updater = self.updater(state)
-        validation = [validation_set(task, run.data) for task, run in zip(self.tasks, self.runs, strict=True)]
+        validation = [validation_of(run) for run in self.runs]
         source = Source(self.runs, self.tasks, self.plan.row_width)
         started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
@@ -232,7 +232,7 @@ class Trainer:
                 state.best_NW[i] = self.fleet.matrix_NW[i]
 
     def _finish(self, state: TrainingState) -> None:
-        tests = [test_set(task, run.data) for task, run in zip(self.tasks, self.runs, strict=True)]
+        tests = [test_of(run) for run in self.runs]
         checkpoints = {"last": self.fleet.matrix_NW, "best": state.best_NW}
         predicted = {name: self.examination.predicted(matrix, tests) for name, matrix in checkpoints.items()}
         for i, (run, directory) in enumerate(zip(self.runs, self.directories, strict=True)):

@@ -6,11 +6,14 @@ chain, so it can run in the gaps. One process works on one fleet at a time, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from lengthwise.model.stacking import stacked
 
 # Not of a thread or a context: PyTorch computes gradients in threads of its own.
 _stream: torch.cuda.Stream | None = None
@@ -45,3 +48,25 @@ def beside(*reads: Tensor) -> Iterator[None]:
     _stream.wait_stream(torch.cuda.current_stream(_stream.device))
     with torch.cuda.stream(_stream):
         yield
+
+
+def when_differentiated(x: Tensor, call: Callable[[], None]) -> Tensor:
+    """`x`; when the backward pass has found its gradient, so has launched everything that came after it, `call`s."""
+    return _Mark.apply(x[None], call).squeeze(0)
+
+
+class _Mark(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor, _call: Callable[[], None]) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Callable[[], None]], _output: Tensor) -> None:
+        ctx.call = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
+        ctx.call()
+        return grad, None
+
+    vmap = staticmethod(stacked(lambda *inputs: _Mark.apply(*inputs)))

@@ -164,12 +164,12 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
         trace: Trace | None = None,
         dropout_keys: Tensor | None = None,
-        before: Callable[[int], None] = lambda layer: None,
+        before: Callable[[int, Tensor], Tensor] = lambda layer, x_BTD: x_BTD,
     ) -> Tensor:
         """The normalised residual stream (B, T, D), from which `unembed` makes logits.
 
-        `dropout_keys`: one for each place that drops (see `dropout_places`). `before` is called before each layer, and
-        a last time (with the number of layers) before the final norm.
+        `dropout_keys`: one for each place that drops (see `dropout_places`). `before` is given what each layer reads,
+        and last (with the number of layers) what the final norm does, and hands it on.
         """
         sizes = self.dropout_places()
         keys = [None for _ in sizes] if dropout_keys is None else dropout_keys.split(sizes)
@@ -177,14 +177,14 @@ class Decoder(nn.Module):
         if trace is not None:
             trace.record_residual(x_BTD)
         for layer, block in enumerate(self.blocks):
-            before(layer)
+            x_BTD = before(layer, x_BTD)
             dropout = self._dropout(keys[layer + 1])
             x_BTD = block(x_BTD, self.encoding_at(layer), places, dropout, layer, cache, trace, self.backend)
             if trace is not None:
                 trace.record_residual(x_BTD)
         if cache is not None:
             cache.advance(tokens_BT.shape[1])
-        before(len(self.blocks))
+        x_BTD = before(len(self.blocks), x_BTD)
         dropout = self._dropout(keys[-1])
         return dropout.drop(self.final_norm.joined(x_BTD, None, dropout)[1])
 

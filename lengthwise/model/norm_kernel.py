@@ -25,7 +25,7 @@ The block is the unit in which gradients of the weight are added up, so it must 
 GPU of 132 multiprocessors has 3 programs for each with 1,664 tokens of width 768, and 14 with 15 x 1,984 of width 256.
 """
 
-WARPS = 8
+WARPS = 4
 
 
 def join_norm(
@@ -275,7 +275,7 @@ def _add_up(part, out, out_N, P, D, B: tl.constexpr, W: tl.constexpr):
 @jit
 def _drop(x, y, key, out, x_N, y_N, key_N, count, threshold, inverse, BLOCK: tl.constexpr):
     n = tl.program_id(1).to(tl.int64)
-    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = index < count
     kept = stays(index.to(tl.uint32), tl.load(key + n * key_N), threshold)
     y_block = tl.load(y + n * y_N + index, mask=inside, other=0.0).to(tl.float32)
