@@ -8,12 +8,14 @@ results = lw.run("quickstart", out="runs/quickstart")
 results.table()
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.encodings.encoding import Encoding, Geometry
+    from lengthwise.extensions.extended import Extended
+    from lengthwise.extensions.extension import Extension
     from lengthwise.model.decoder import Decoder
     from lengthwise.records.rows import Results
     from lengthwise.study import Study
@@ -37,6 +39,20 @@ def encoding(name: str, geometry: "Geometry | None" = None, **settings: Any) -> 
     from lengthwise.model.build import make_encoding
 
     return make_encoding({"name": name, **settings}, geometry or Geometry.of(width=512, heads=8))
+
+
+def extension(name: str, **settings: Any) -> "Extension":
+    """An extension of a trained model by its name, for example `extension("yarn", factor=4)`."""
+    from lengthwise.extensions.extended import make_extension
+
+    return make_extension({"name": name, **settings})
+
+
+def extended(model: "Decoder", extensions: "Sequence[Extension]", context: int | None = None) -> "Extended":
+    """A trained model with extensions, around the same weights; `context`: the longest sequence to be met."""
+    from lengthwise.extensions import extended as extending
+
+    return extending.extended(model, extensions, context)
 
 
 def load_study(name: str, assignments: Iterable[str] = ()) -> "Study":

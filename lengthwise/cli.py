@@ -16,6 +16,7 @@ from lengthwise.analysis.command_line import analyze_app
 from lengthwise.analysis.theory_commands import theory_app
 from lengthwise.bench.command_line import bench_app
 from lengthwise.errors import UserError
+from lengthwise.language.commands import language_app
 
 if TYPE_CHECKING:
     from lengthwise.records.rows import Results
@@ -31,12 +32,14 @@ console = Console()
 messages = Console(stderr=True)
 app.add_typer(analyze_app, name="analyze")
 app.add_typer(bench_app, name="bench")
+app.add_typer(language_app, name="language")
 app.add_typer(theory_app, name="theory")
 
 
 class Listed(StrEnum):
     tasks = "tasks"
     encodings = "encodings"
+    extensions = "extensions"
     studies = "studies"
 
 
@@ -69,8 +72,13 @@ Settings = Annotated[
 
 @app.command("list")
 def list_command(what: Listed, as_json: AsJson = False) -> None:
-    """List the tasks, encodings or studies there are."""
-    rows = {"tasks": _task_rows, "encodings": _encoding_rows, "studies": _study_rows}[what.value]()
+    """List the tasks, encodings, extensions or studies there are."""
+    rows = {
+        "tasks": _task_rows,
+        "encodings": lambda: _component_rows(registry.encodings),
+        "extensions": lambda: _component_rows(registry.extensions),
+        "studies": _study_rows,
+    }[what.value]()
     if as_json:
         console.print_json(json.dumps(rows))
         return
@@ -291,10 +299,10 @@ def _chances(task: Any) -> dict[int, float]:
     return {length: sum(values) / len(values) for length, values in found.items()}
 
 
-def _encoding_rows() -> list[dict[str, Any]]:
+def _component_rows(components: registry.Registry) -> list[dict[str, Any]]:
     return [
         {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
-        for name, entry in registry.encodings.entries.items()
+        for name, entry in components.entries.items()
     ]
 
 

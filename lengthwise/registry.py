@@ -1,4 +1,4 @@
-"""Finding things by name: a thing called `a` or `a.b` lives in the file `a.py` of its folder.
+"""Finding things by name: a thing called `a` or `a.b` lives in the file `a.py` of its folder, `a-b` in `a_b.py`.
 
 Every class of that file with a `name` is found; nothing has to be registered. Folders named in the environment
 variable LENGTHWISE_PATH are searched too: `DIR/encodings/mine.py` adds the encoding `mine` from outside the package.
@@ -44,7 +44,7 @@ class Registry:
         for directory in self._directories():
             for file in sorted(directory.glob("*.py")):
                 for entry in _read_entries(file):
-                    stem = entry.name.split(".")[0]
+                    stem = entry.name.split(".")[0].replace("-", "_")
                     if stem != file.stem:
                         raise UserError(f"{file}: {self.kind} {entry.name!r} belongs in a file named {stem}.py")
                     if entry.name in found:
@@ -120,3 +120,4 @@ def _read_entries(file: Path) -> Iterator[Entry]:
 
 tasks = Registry("task", "tasks")
 encodings = Registry("encoding", "encodings")
+extensions = Registry("extension", "extensions")

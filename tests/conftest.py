@@ -1,5 +1,6 @@
 """Small studies that train in seconds, shared by the tests."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from lengthwise.records.rows import Results, load_results
 from lengthwise.study import Study, study_from
 
 torch.set_num_threads(1)  # pytest-xdist fills the cores
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether Triton interprets its kernels here, on the CPU: see `test_interpreted`."""
 
 
 def small_table(**changes: Any) -> dict[str, Any]:
@@ -50,3 +54,28 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
     folder = tmp_path_factory.mktemp("finished") / "small"
     run_study(small_study(), folder, "cpu")
     return folder, load_results(folder)
+
+
+@pytest.fixture(autouse=INTERPRETED)
+def mended_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.6 interprets bf16 products as products of the bit patterns, and loops not at all with NumPy 2.4."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    patch, dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
+
+    def patch_tensor(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    def widened(x: Any) -> Any:
+        if x.dtype.scalar != tl.bfloat16:
+            return x
+        return interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
+        return dot(self, widened(a), widened(b), *others)
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_tensor)
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)

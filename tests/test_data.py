@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengthwise import registry, splits
-from lengthwise.engine.batches import CHUNK, NO_TARGET, ROW_UNIT, TrainingData, best_row_width, collate
+from lengthwise.engine.batches import CHUNK, NO_TARGET, ROW_UNIT, WINDOW, TrainingData, best_row_width, collate
 from lengthwise.engine.fleet import Batch
 from lengthwise.engine.packing import pack
 from lengthwise.engine.recipe import DataConfig
@@ -355,3 +355,38 @@ def test_vocabulary_is_closed() -> None:
         vocabulary.encode("a c")
     with pytest.raises(ValueError, match="declared twice"):
         Vocabulary(["a", "a"])
+
+
+@pytest.mark.parametrize("examples", [0, 300])
+def test_batches_of_all_runs_have_one_order_of_size(examples: int) -> None:
+    """So models side by side need not wait for each other; and no example is lost or comes twice."""
+    config = DataConfig(train_lengths=(2, 12), test_lengths=(13, 14), examples=examples)
+    runs = [TrainingData(make_task("copy.words"), config, seed) for seed in (1, 2, 3)]
+    ranks = []
+    for data in runs:
+        for window in (0, 1):
+            first = window * WINDOW
+            whole = data.batches(first, first + WINDOW, 8)
+            plain = data.slice(first * 8, WINDOW * 8)
+            width = max(whole.tokens.shape[1], plain.tokens.shape[1])
+            texts = [np.pad(each.tokens, ((0, 0), (0, width - each.tokens.shape[1]))) for each in (whole, plain)]
+            assert sorted(map(tuple, texts[0].tolist())) == sorted(map(tuple, texts[1].tolist()))
+            size_K = whole.size.reshape(WINDOW, 8).sum(axis=1)
+            ranks.append(np.argsort(np.argsort(size_K + np.arange(WINDOW) * 1e-9)))
+            assert len(set(size_K)) > 10
+            sizes = [each.reshape(WINDOW, 8).sum(axis=1) for each in (whole.size, plain.size)]
+            assert abs(np.corrcoef(np.arange(WINDOW), sizes[0])[0, 1]) < 0.4, "in time they come as they like"
+    for window in (0, 1):
+        same = ranks[window::2]
+        assert all(np.corrcoef(same[0], other)[0, 1] > 0.98 for other in same[1:])
+    assert np.corrcoef(ranks[0], ranks[1])[0, 1] < 0.5
+
+
+def test_batches_do_not_depend_on_how_steps_are_cut() -> None:
+    data = TrainingData(make_task("copy.words"), DataConfig(examples=0), 1)
+    whole = data.batches(50, 140, 4)
+    parts = [data.batches(first, min(first + 9, 140), 4) for first in range(50, 140, 9)]
+    assert np.concatenate([part.size for part in parts]).tolist() == whole.size.tolist()
+    assert np.concatenate([part.prompt for part in parts]).tolist() == whole.prompt.tolist()
+    rows = [row[:size].tolist() for part in parts for row, size in zip(part.tokens, part.size, strict=True)]
+    assert rows == [row[:size].tolist() for row, size in zip(whole.tokens, whole.size, strict=True)]

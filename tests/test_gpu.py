@@ -1,4 +1,4 @@
-"""What only a GPU can show: compiled and captured steps equal plain ones, alone and stacked, and come out the same."""
+"""What only a GPU can show: captured steps equal plain ones, alone and stacked, and come out the same."""
 
 import os
 from pathlib import Path
@@ -57,7 +57,8 @@ def trained(models: list[int], captured: bool, encoding: dict[str, Any], precisi
     updater.settle()
     assert not notes, "nothing may fall back"
     if isinstance(updater, CapturedUpdater):
-        assert any(graph is not None for graph in updater.graphs.values()), "some steps were replayed"
+        graphs = [graph for room in updater.rooms.values() for graph in room.graphs.values()]
+        assert any(graph is not None for graph in graphs), "some steps were replayed"
     return fleet
 
 
@@ -79,7 +80,7 @@ def test_every_encoding_in_our_kernel_equals_it_written_out(name: str, count: in
 
 
 @pytest.mark.parametrize(("name", "count"), [("none", 3), ("t5", 3), ("rotary", 1)])
-def test_compiled_and_captured_steps_equal_plain_ones(name: str, count: int) -> None:
+def test_captured_steps_equal_plain_ones(name: str, count: int) -> None:
     models = list(range(count))
     fast = trained(models, True, {"name": name}, "fp32", 0.1)
     plain = trained(models, False, {"name": name}, "fp32", 0.1)

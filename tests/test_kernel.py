@@ -1,7 +1,6 @@
 """The fused attention kernels against attention written out, in Triton's interpreter on the CPU.
 
-The interpreter must be asked for before Triton is imported, so the tests run in a process of their own. Shape letters
-as in `lengthwise.model.kernel`.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.model.kernel`.
 """
 
 import importlib.util
@@ -9,13 +8,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import INTERPRETED
 from torch import Tensor
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import functional_call, stack_module_state, vmap
 
 from lengthwise.encodings.encoding import turn
@@ -23,35 +21,16 @@ from lengthwise.model.drop_kernel import drop_relu
 from lengthwise.model.dropout import kept
 from lengthwise.model.kernel import available, fused_attention, supports
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-
-
-@pytest.mark.skipif(INTERPRETED, reason="this is that process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_kernels_in_a_process_of_their_own() -> None:
-    environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command,
-        env=environment | {"TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 COMPILE = """
 import inspect
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from lengthwise.model import drop_kernel, kernel, kernel_long
 
-KINDS = {"table": "*fp32", "part": "*fp32", "lse": "*fp32", "delta": "*fp32", "angles": "*fp32", "segments": "*i32",
+KINDS = {"table": "*fp32", "part": "*fp32", "lse": "*fp32", "delta": "*fp32", "turns": "*fp32", "segments": "*i32",
          "key": "*i32", "scale": "fp32", "inverse": "fp32"}
 NUMBERS = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "BLOCK": 256}
-for function, absent in [(kernel._forward_whole, "angles"), (kernel._backward_whole, "angles"),
+for function, absent in [(kernel._forward_whole, "turns"), (kernel._backward_whole, "turns"),
                          (kernel._forward_whole, "table"), (kernel._backward_whole, "table"),
                          (kernel_long._forward, ""), (kernel_long._backward_queries, ""),
                          (kernel_long._backward_keys, ""), (drop_kernel._forward, ""),
@@ -82,10 +61,14 @@ def attention(
     segments_NRT: Tensor,
     table_NHT: Tensor | None = None,
     *others: Any,
-    angles_NRTP: Tensor | None = None,
+    turns_NRTPC: Tensor | None = None,
 ) -> Tensor:
     joined = torch.stack([q_NRTHK, k_NRTHK, v_NRTHK], dim=3)
-    return fused_attention(joined, segments_NRT, table_NHT, angles_NRTP, *others)
+    return fused_attention(joined, segments_NRT, table_NHT, turns_NRTPC, *others)
+
+
+def turns_of(angles: Tensor) -> Tensor:
+    return torch.stack([angles.cos(), angles.sin()], dim=-1)
 
 
 def test_what_is_supported() -> None:
@@ -159,31 +142,6 @@ def close(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], tolerance: fl
     for each, wanted in zip(found, expected, strict=True):
         assert each.shape == wanted.shape
         assert (each.double() - wanted).abs().max() <= tolerance * wanted.abs().max()
-
-
-@pytest.fixture(autouse=INTERPRETED)
-def mended_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton 3.6 interprets bf16 products as products of the bit patterns, and loops not at all with NumPy 2.4."""
-    import numpy as np
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    patch, dot = interpreter._patch_lang_tensor, interpreter.InterpreterBuilder.create_dot
-
-    def patch_tensor(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    def widened(x: Any) -> Any:
-        if x.dtype.scalar != tl.bfloat16:
-            return x
-        return interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
-
-    def create_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
-        return dot(self, widened(a), widened(b), *others)
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_tensor)
-    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
 
 
 class Layer(torch.nn.Module):
@@ -279,7 +237,7 @@ class TestInterpreted:
                 flat = angles.flatten(0, 1)
                 q, k = (turn(x.flatten(0, 1).transpose(1, 2), flat, "interleaved") for x in (q, k))
                 q, k = (x.transpose(1, 2).unflatten(0, (2, 2)) for x in (q, k))
-            out = attention(q, k, v, segments, table, key, 0.2, 0.25, angles_NRTP=angles if inside else None)
+            out = attention(q, k, v, segments, table, key, 0.2, 0.25, turns_NRTPC=turns_of(angles) if inside else None)
             return out, *torch.autograd.grad(out.square().sum(), leaves)
 
         close(run(True), tuple(x.double() for x in run(False)), 1e-5)
@@ -318,23 +276,10 @@ class TestInterpreted:
             return backward(*(x[None] for x in tensors), None, None, 0.2, 0.25)
 
         angles = torch.linspace(0, 3, 3 * 16 * 4).view(3, 1, 16, 4)
-        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), angles, key)
+        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), turns_of(angles), key)
         alone = [one(*each) for each in zip(*arguments, strict=True)]
         expected = tuple(torch.stack(parts).double() for parts in zip(*alone, strict=True))
         close(vmap(one)(*arguments), expected, 1e-6)
-
-    @pytest.mark.parametrize(("T", "sizes"), [(32, (2, 3)), (128, (2,))])
-    def test_compiled_stacked_models(self, T: int, sizes: tuple[int, ...]) -> None:
-        fleet = Fleet(T)
-        graphs = CompileCounterWithBackend("aot_eager")
-        compiled = torch.compile(fleet.stacked, backend=graphs, fullgraph=True)
-        for rows in sizes:
-            batch = fleet.batch(rows)
-            for each in batch:
-                torch._dynamo.mark_dynamic(each, 1)
-            expected = tuple(x.double() for x in fleet.gradients(fleet.stacked, *batch))
-            close(fleet.gradients(compiled, *batch), expected, 1e-5)
-        assert graphs.frame_count == 1
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_relu_and_dropout_equal_those_written_out(self, dtype: torch.dtype) -> None:

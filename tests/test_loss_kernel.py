@@ -1,40 +1,21 @@
 """The cross-entropy kernels against cross-entropy written out, in Triton's interpreter on the CPU.
 
-The interpreter must be asked for before Triton is imported, so the tests run in a process of their own. Shape letters
-as in `lengthwise.model.loss_kernel`.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.model.loss_kernel`.
 """
 
 import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-from test_kernel import INTERPRETED, mended_interpreter  # noqa: F401 (a fixture: it works by being here)
+from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
 from lengthwise.model import loss_kernel
 from lengthwise.model.loss_kernel import cross_entropy
-
-
-@pytest.mark.skipif(INTERPRETED, reason="this is that process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_kernels_in_a_process_of_their_own() -> None:
-    environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command,
-        env=environment | {"TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
 
 COMPILE = """
 import inspect

@@ -1,7 +1,6 @@
 """The fused join, dropout and normalisation against the same written out, in Triton's interpreter on the CPU.
 
-The interpreter must be asked for before Triton is imported, so the tests run in a process of their own. Shape letters
-as in `lengthwise.model.norm_kernel`.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.model.norm_kernel`.
 """
 
 import importlib.util
@@ -9,11 +8,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from test_kernel import INTERPRETED, mended_interpreter  # noqa: F401 (a fixture that works by being here)
+from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
@@ -22,22 +20,6 @@ from lengthwise.model.dropout import kept
 from lengthwise.model.norm_kernel import add_drop, drop, join_norm
 
 RATE = 0.3
-
-
-@pytest.mark.skipif(INTERPRETED, reason="this is that process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_kernels_in_a_process_of_their_own() -> None:
-    environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command,
-        env=environment | {"TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 COMPILE = """

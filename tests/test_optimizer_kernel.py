@@ -1,7 +1,7 @@
 """The kernels of AdamW and of gradient norms against both written out, in Triton's interpreter on the CPU.
 
-The interpreter must be asked for before Triton is imported, so the tests run in a process of their own. Shape letters
-as in `lengthwise.engine.optimizer_kernel`, and W: weights of one model.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.engine.optimizer_kernel`, and
+W: weights of one model.
 """
 
 import importlib.util
@@ -9,11 +9,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from test_kernel import INTERPRETED, mended_interpreter  # noqa: F401 (a fixture: it works by being here)
+from conftest import INTERPRETED
 from torch import Tensor
 
 from lengthwise.engine import optimizer, optimizer_kernel
@@ -25,22 +24,6 @@ START, SIZE, WIDTH = 64, 1088, 1280
 """A section in the middle of rows; its last weights do not fill a block."""
 INSIDE = slice(START, START + SIZE)
 RATES = [1e-2, 3e-2, 2e-2]
-
-
-@pytest.mark.skipif(INTERPRETED, reason="this is that process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_kernels_in_a_process_of_their_own() -> None:
-    environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
-    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command,
-        env=environment | {"TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 COMPILE = """

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
@@ -19,6 +19,7 @@ from lengthwise.analysis.rows import AnalysisFolder, Row
 from lengthwise.analysis.source import (
     DecoderSource,
     HuggingFaceSource,
+    Source,
     is_hugging_face,
     open_hugging_face,
     require_transformers,
@@ -147,7 +148,7 @@ class Analysis:
         return self._distance(kind, unit, asked, about, model, reference, material)
 
     def _distance(
-        self, kind: str, unit: str, asked: Row, about: Row, model: Any, reference: Any, material: Material
+        self, kind: str, unit: str, asked: Row, about: Row, model: Source, reference: Source, material: Material
     ) -> list[Row]:
         about = {**about, "variant": kind, "layers": model.layers}
         found = distance_rows(model, reference, material, self.wanted.as_published)

@@ -106,14 +106,16 @@ class LayerDistances:
         if float(self.unnormalised) > ROUNDING:
             raise UserError("attention that does not sum to one has no divergence; this encoding normalises otherwise")
         assert not self.bounded or float(self.largest) <= BOUND + ROUNDING, "a Jensen-Shannon divergence above ln 2"
-        mean_YL = self.sum_YL / self.count_YL
-        deviation_YL = ((self.squares_YL / self.count_YL - mean_YL.square()).clamp(min=0)).sqrt()
-        pairs_YL = self.pair_sum_YL / self.count_YL
+        count_YL = self.count_YL.cpu()
+        mean_YL, squares_YL, pairs_YL = (
+            each.cpu() / count_YL for each in (self.sum_YL, self.squares_YL, self.pair_sum_YL)
+        )
+        deviation_YL = (squares_YL - mean_YL.square()).clamp(min=0).sqrt()
         return [
             {
                 "layer": layer + 1,
                 "length": length,
-                "n": int(self.count_YL[layer, place]),
+                "n": int(count_YL[layer, place]),
                 "distance": round(float(mean_YL[layer, place]), 6),
                 "deviation": round(float(deviation_YL[layer, place]), 6),
                 "mean_over_pairs": round(float(pairs_YL[layer, place]), 6),

@@ -4,8 +4,9 @@ Shape letters: B examples, H heads, T queries, S keys, D width, V vocabulary row
 """
 
 import importlib
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ class Watch:
         """0 is what the first layer reads, then what each layer wrote."""
 
 
-class Source(Protocol):
+class Source(ABC):
     """A model to look into."""
 
     name: str
@@ -35,21 +36,27 @@ class Source(Protocol):
     width: int
     last_position: int | None
     """The largest position it knows; None where there is no end."""
-    device: torch.device
 
+    @property
+    @abstractmethod
+    def device(self) -> torch.device: ...
+
+    @abstractmethod
     def read(self, tokens_BT: Tensor, watch: Watch) -> Tensor:
         """Logits (B, T, V) of sequences of equal length, without padding; shows the watch what happens."""
-        ...
 
 
-class DecoderSource:
+class DecoderSource(Source):
     """A model of this project."""
 
     def __init__(self, model: Decoder, name: str) -> None:
         self.model, self.name = model.eval(), name
         self.layers, self.heads, self.width = model.config.layers, model.config.heads, model.config.width
         self.last_position = model.last_position
-        self.device = model.embedding.weight.device
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.embedding.weight.device
 
     @torch.no_grad()
     def read(self, tokens_BT: Tensor, watch: Watch) -> Tensor:
@@ -72,7 +79,7 @@ class _Shown(Trace):
         self.residuals_shown += 1
 
 
-class HuggingFaceSource:
+class HuggingFaceSource(Source):
     """A causal language model of Hugging Face's library; its last residual stream is the one after the final norm."""
 
     def __init__(self, model: Any, name: str) -> None:
@@ -82,7 +89,10 @@ class HuggingFaceSource:
         self.layers, self.heads = config.num_hidden_layers, config.num_attention_heads
         self.width, self.vocabulary = config.hidden_size, config.vocab_size
         self.last_position = _last_position(model)
-        self.device = model.device
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
 
     @torch.no_grad()
     def read(self, tokens_BT: Tensor, watch: Watch) -> Tensor:

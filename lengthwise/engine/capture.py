@@ -1,7 +1,8 @@
 """Updates on a GPU: the whole step captured in one graph for each shape of batch, on two streams.
 
-Batches of a task differ in the number of rows that they fill. Each number, rounded up a little, has a graph of its own:
-the first step of a shape is launched kernel by kernel, the second one is captured, all others are replayed.
+Batches of a task differ in the number of rows that they fill, and (rarely) in the width of a row. Each number of rows,
+rounded up a little, has a graph of its own: the first step of a shape is launched kernel by kernel, the second one is
+captured, all others are replayed.
 
 The optimizer is bound by memory, products are bound by arithmetic, so they run side by side: a step finds out its
 gradients, and its update waits for the next step, which updates each section just before its forward pass reads it.
@@ -31,6 +32,16 @@ SPARE = 1.15
 """Room in the buffers, relative to the first steps."""
 
 
+class _Room:
+    """Where graphs for rows of one width read their steps and write what they measured."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, Tensor] = {}
+        self.values_K2N = torch.zeros(0)
+        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
+        """By rows and predictions; None for a shape that was seen once."""
+
+
 class CapturedUpdater(Updater):
     """Falls back to launching kernel by kernel where PyTorch cannot capture, and says so once."""
 
@@ -41,9 +52,8 @@ class CapturedUpdater(Updater):
         self.stream = torch.cuda.Stream(device, priority=-1)
         self.second = torch.cuda.Stream(device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
-        self.buffers: dict[str, Tensor] = {}
-        self.values_K2N = torch.zeros(0)
-        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
+        self.rooms: dict[int, _Room] = {}
+        """By the width of a row, in tokens."""
         self.captures = True
         # The update that waits: whether there is one, norms, rates, corrections.
         self.waits = False
@@ -55,29 +65,18 @@ class CapturedUpdater(Updater):
         self.pieces = dict(zip(fleet.sections, self.pieces_NX.split(sizes, dim=1), strict=True))
 
     def run(self, steps: Steps) -> Measured:
-        width = steps.batches.tokens_KNRT.shape[3]
-        if self.buffers and width > self.width:
-            return self._run_plainly(steps)
-        if width < self.width:  # the first steps were the rare ones
-            self.stream.synchronize()
-            self.buffers, self.graphs = {}, {}
+        room = self.rooms.setdefault(steps.batches.tokens_KNRT.shape[3], _Room())
         # What others have queued, such as a copy of the best weights, must be done before the weights change.
         self.stream.wait_stream(torch.cuda.current_stream(self.fleet.device))
         with torch.cuda.stream(self.stream):
-            self._load(steps)
+            self._load(steps, room)
             for index in range(len(steps)):
-                self._advance(self._shape(steps, index))
-            values = torch.empty(len(steps), *self.values_K2N.shape[1:], pin_memory=True)
-            values.copy_(self.values_K2N[: len(steps)], non_blocking=True)
+                self._advance(room, self._shape(steps, index, room))
+            values = torch.empty(len(steps), *room.values_K2N.shape[1:], pin_memory=True)
+            values.copy_(room.values_K2N[: len(steps)], non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
         return Measured(values, arrived.synchronize)
-
-    def _run_plainly(self, steps: Steps) -> Measured:
-        """Steps with an example that is longer than a row: too rare for graphs of their own."""
-        self.settle()
-        self.stream.synchronize()
-        return super().run(steps)
 
     def settle(self) -> None:
         """Does the update that waits, so that the weights are those after the last step."""
@@ -88,12 +87,7 @@ class CapturedUpdater(Updater):
             self.waits = False
         torch.cuda.current_stream(self.fleet.device).wait_stream(self.stream)
 
-    @property
-    def width(self) -> int:
-        """Tokens of a row that the graphs are for; 0 before the first."""
-        return self.buffers["tokens_KNRT"].shape[3] if self.buffers else 0
-
-    def _load(self, steps: Steps) -> None:
+    def _load(self, steps: Steps, room: _Room) -> None:
         """Copies the steps to where the graphs read them; where that is too small it is made anew, with the graphs."""
         arrays = {
             **{name: getattr(steps.batches, name) for name in Batch.ARRAYS},
@@ -101,37 +95,37 @@ class CapturedUpdater(Updater):
             "rates_KN": steps.rates_KN,
             "corrections_K2": steps.corrections_K2,
         }
-        if not self.buffers or not all(
-            all(size <= room for size, room in zip(array.shape, self.buffers[name].shape, strict=True))
+        if not room.buffers or not all(
+            all(size <= most for size, most in zip(array.shape, room.buffers[name].shape, strict=True))
             for name, array in arrays.items()
         ):
             self.stream.synchronize()
-            self.graphs = {}
-            self.buffers = {name: self._room_for(name, array) for name, array in arrays.items()}
-            self.values_K2N = torch.zeros(len(self.buffers["rates_KN"]), 2, self.fleet.count, device=self.fleet.device)
-        self.buffers["predicting_KNP"].zero_()
-        self.buffers["targets_KNP"].fill_(NO_TARGET)
+            room.graphs = {}
+            room.buffers = {name: self._buffer(name, array, room) for name, array in arrays.items()}
+            room.values_K2N = torch.zeros(len(room.buffers["rates_KN"]), 2, self.fleet.count, device=self.fleet.device)
+        room.buffers["predicting_KNP"].zero_()
+        room.buffers["targets_KNP"].fill_(NO_TARGET)
         for name, array in arrays.items():
             host = torch.from_numpy(np.ascontiguousarray(array)).pin_memory()
-            self.buffers[name][tuple(slice(size) for size in array.shape)].copy_(host, non_blocking=True)
+            room.buffers[name][tuple(slice(size) for size in array.shape)].copy_(host, non_blocking=True)
         self.counter.zero_()
 
-    def _room_for(self, name: str, array: np.ndarray) -> Tensor:
-        """A buffer with room for somewhat more rows and predictions than this stretch of steps has, never for less."""
+    def _buffer(self, name: str, array: np.ndarray, room: _Room) -> Tensor:
+        """For somewhat more rows and predictions than this stretch of steps has, and never for less than before."""
         shape = list(array.shape)
         if name in Batch.ARRAYS:
             unit = ROUNDED_PREDICTIONS if array.ndim == 3 else 1
             shape[2] = -(-int(shape[2] * SPARE) // unit) * unit
-        if name in self.buffers:
-            shape = [max(sizes) for sizes in zip(shape, self.buffers[name].shape, strict=True)]
+        if name in room.buffers:
+            shape = [max(sizes) for sizes in zip(shape, room.buffers[name].shape, strict=True)]
         return torch.zeros(shape, dtype=torch.from_numpy(array).dtype, device=self.fleet.device)
 
-    def _shape(self, steps: Steps, index: int) -> tuple[int, int]:
+    def _shape(self, steps: Steps, index: int, room: _Room) -> tuple[int, int]:
         """Rows and predictions of the graph for a step."""
         rows, predictions = int(steps.batches.rows_K[index]), int(steps.batches.predictions_K[index])
         unit = max(1, rows // ROUNDED_ROWS)
         return (
-            min(self.buffers["tokens_KNRT"].shape[2], -(-rows // unit) * unit),
+            min(room.buffers["tokens_KNRT"].shape[2], -(-rows // unit) * unit),
             -(-predictions // ROUNDED_PREDICTIONS) * ROUNDED_PREDICTIONS,
         )
 
@@ -139,25 +133,25 @@ class CapturedUpdater(Updater):
         keys_KNL = place_keys(torch.from_numpy(steps.seeds_KN), sum(self.fleet.model.dropout_places()))
         return keys_KNL.numpy().swapaxes(1, 2)
 
-    def _advance(self, shape: tuple[int, int]) -> None:
+    def _advance(self, room: _Room, shape: tuple[int, int]) -> None:
         """Does the step that the counter stands at."""
-        if shape not in self.graphs:
-            self._launch(shape)
+        if shape not in room.graphs:
+            self._launch(room, shape)
             if self.captures:
-                self.graphs[shape] = None  # seen once: everything that it needs is there now
+                room.graphs[shape] = None  # seen once: everything that it needs is there now
             return
-        if self.graphs[shape] is None:
-            self._capture(shape)
-        graph = self.graphs.get(shape)
+        if room.graphs[shape] is None and self.captures:
+            self._capture(room, shape)
+        graph = room.graphs[shape]
         if graph is None:
-            self._launch(shape)
+            self._launch(room, shape)
         else:
             graph.replay()
             self.waits = self.fleet.kernels
 
-    def _launch(self, shape: tuple[int, int]) -> None:
+    def _launch(self, room: _Room, shape: tuple[int, int]) -> None:
         rows, predictions = shape
-        at = {name: buffer.index_select(0, self.counter).squeeze(0) for name, buffer in self.buffers.items()}
+        at = {name: buffer.index_select(0, self.counter).squeeze(0) for name, buffer in room.buffers.items()}
         batch = Batch(
             at["tokens_KNRT"][:, :rows],
             at["segments_KNRT"][:, :rows],
@@ -170,7 +164,7 @@ class CapturedUpdater(Updater):
             values_2N = self._two_streams(batch, keys_NL, at["rates_KN"], at["corrections_K2"])
         else:
             values_2N = self.step(batch, keys_NL, at["rates_KN"], at["corrections_K2"])
-        self.values_K2N.index_copy_(0, self.counter, values_2N[None])
+        room.values_K2N.index_copy_(0, self.counter, values_2N[None])
         self.counter.add_(1)
 
     def _two_streams(self, batch: Batch, keys_NL: Tensor | None, rates_N: Tensor, corrections_2: Tensor) -> Tensor:
@@ -230,25 +224,23 @@ class CapturedUpdater(Updater):
             )
             done(name)
 
-    def _capture(self, shape: tuple[int, int]) -> None:
-        graph = torch.cuda.CUDAGraph()
-        others = [other for other in self.graphs.values() if other is not None]
-        waits = self.waits
+    def _capture(self, room: _Room, shape: tuple[int, int]) -> None:
+        graph, waits = torch.cuda.CUDAGraph(), self.waits
+        pools = (other.pool() for each in self.rooms.values() for other in each.graphs.values() if other is not None)
         try:
-            with torch.cuda.graph(
-                graph, pool=others[0].pool() if others else None, stream=self.stream, capture_error_mode="thread_local"
-            ):
-                self._launch(shape)
+            with torch.cuda.graph(graph, pool=next(pools, None), stream=self.stream, capture_error_mode="thread_local"):
+                self._launch(room, shape)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
             self.note(f"cannot capture steps here, so they are slower ({_first_line(error)})")
             self.captures = False
-            self.graphs = {}
+            for each in self.rooms.values():
+                each.graphs = dict.fromkeys(each.graphs)
             return
         finally:
             self.waits = waits  # nothing was done yet
-        self.graphs[shape] = graph
+        room.graphs[shape] = graph
 
 
 def _first_line(error: Exception) -> str:

@@ -47,8 +47,8 @@ def fused_attention(
 
     X is 3: queries, keys and values in one array, as one product makes them. `table_NHT` is added to the logits by
     distance; by `turns_NRTPC` (P pairs, C = 2: cosine and sine) neighbouring entries of queries and keys are turned;
-    `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it. Under `torch.func.vmap` the stacked models join N;
-    gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
+    `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it. Under `torch.func.vmap` the stacked
+    models join N; gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
     """
     _, _, length, parts, _, head_width = joined_NRTXHK.shape
     if not supports(length, head_width):

@@ -1,4 +1,4 @@
-"""The rule of `torch.func.vmap` for functions that know stacked models themselves: all their tensors have a leading N."""
+"""The rule of `torch.func.vmap` for functions that know stacked models themselves: their tensors have a leading N."""
 
 from __future__ import annotations
 

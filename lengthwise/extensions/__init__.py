@@ -1,0 +1,1 @@
+"""How a trained model is stretched: one file per extension."""

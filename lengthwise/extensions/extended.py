@@ -1,0 +1,129 @@
+"""A trained decoder with extended encodings, around the very weights of the trained one."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lengthwise import configuration, registry
+from lengthwise.encodings.encoding import Encoding
+from lengthwise.errors import UserError
+from lengthwise.extensions.extension import Extension, extensions_of, recast, sharing_weights
+from lengthwise.model.cache import Cache
+from lengthwise.model.decoder import Decoder
+
+
+class Extended(Decoder):
+    """What `extended` makes of a decoder."""
+
+    def new_cache(self, batch: int, capacity: int) -> Cache:
+        """Refuses where keys would have to be turned anew with every token."""
+        for encoding in self.distinct_encodings():
+            trained = encoding.geometry.trained_context
+            for extension in extensions_of(encoding):
+                if extension.by_length and capacity > trained:
+                    raise UserError(
+                        f"{extension.name} turns all keys anew as a sequence grows beyond the trained {trained} "
+                        f"tokens, and a cache keeps them as they were: read whole sequences instead"
+                    )
+        return super().new_cache(batch, capacity)
+
+    def resolved_layers(self) -> list[dict[str, Any]]:
+        """What acts in every layer, first layer first: the encoding, its facts, the extensions that apply to it."""
+        encodings = [self.encoding_at(layer) for layer in range(self.config.layers)]
+        return [
+            {
+                "layer": layer,
+                "encoding": encoding.name,
+                "extensions": [
+                    {"name": each.name, **configuration.table(each.config)} for each in extensions_of(encoding)
+                ],
+                **encoding.resolved(),
+            }
+            for layer, encoding in enumerate(encodings)
+        ]
+
+
+def make_extension(table: Mapping[str, Any]) -> Extension:
+    """One extension from its name and settings."""
+    settings = dict(table)
+    name = settings.pop("name")
+    cls = registry.extensions.get(name)
+    return cls(configuration.read(cls.Config, settings, f"extension {name}"))
+
+
+def extended(model: Decoder, extensions: Sequence[Extension], context: int | None = None) -> Extended:
+    """The trained `model`, stretched: the first extension acts next to the encoding, the last one outermost.
+
+    All weights are shared with the trained model, and frozen but for what the extensions train; the trained model stays
+    as it is. To train more, extend a deep copy of it and unfreeze that.
+    `context`: the longest sequence to be met; by default what the extensions are made for, or what the model was.
+    """
+    for extension in extensions:
+        _check_applies(extension, model)
+    context = _context(model, extensions, context)
+    bare: dict[Encoding, Encoding] = {}
+    made: dict[tuple[Encoding, int], Encoding] = {}
+    chosen = []
+    for layer in range(model.config.layers):
+        trained = model.encoding_at(layer)
+        # Layers that share an encoding go on sharing it, where nothing tells them apart.
+        key = (trained, layer if any(each.per_layer and each.applies(trained) for each in extensions) else 0)
+        if key not in made:
+            first = trained not in bare
+            if first:
+                bare[trained] = sharing_weights(trained, frozen=True)
+                bare[trained].geometry = dataclasses.replace(trained.geometry, context=context)
+            made[key] = _wrapped(bare[trained] if first else _without_embedding(bare[trained]), extensions, layer)
+        chosen.append(made[key])
+    weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("encodings.")}
+    with torch.device("meta"):  # it is given weights, and needs none of its own
+        stretched = Extended(model.config, model.embedding.num_embeddings, chosen)
+    stretched.load_state_dict(weights, strict=False, assign=True)
+    stretched.to(model.embedding.weight.device)  # what the extensions train
+    trainable = {id(parameter) for extension in extensions for parameter in extension.parameters()}
+    for parameter in stretched.parameters():
+        parameter.requires_grad_(id(parameter) in trainable)
+    stretched.backend = model.backend
+    return stretched.train(model.training)
+
+
+def _wrapped(encoding: Encoding, extensions: Sequence[Extension], layer: int) -> Encoding:
+    for extension in extensions:
+        if extension.applies(encoding):
+            encoding = extension.wrap(encoding, layer)
+    return encoding
+
+
+def _without_embedding(encoding: Encoding) -> Encoding:
+    """For further layers: a decoder asks each distinct encoding to embed, and it did so once."""
+
+    class Unembedded(type(encoding)):
+        def embed(self, x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
+            return x_BTD
+
+    return recast(encoding, Unembedded)
+
+
+def _check_applies(extension: Extension, model: Decoder) -> None:
+    if not any(extension.applies(encoding) for encoding in model.distinct_encodings()):
+        names = ", ".join(dict.fromkeys(model.encoding_names()))
+        raise UserError(
+            f"{extension.name} applies to no layer of this model (encodings: {names}); it needs {extension.needs}"
+        )
+
+
+def _context(model: Decoder, extensions: Sequence[Extension], context: int | None) -> int:
+    geometry = model.encoding_at(0).geometry
+    if context is None:
+        return max(geometry.context, *(extension.reach(geometry.trained_context) for extension in extensions), 0)
+    if context < 1:
+        raise UserError(f"context must be 1 or more, not {context}")
+    if model.last_position is not None and context > model.last_position + 1:
+        raise UserError(
+            f"the encoding of this model ends at position {model.last_position}: "
+            f"no extension takes it to a context of {context}"
+        )
+    return context

@@ -1,0 +1,46 @@
+"""NTK-aware scaling (bloc97 2023): a larger base, so that the slowest pair turns slower and the fastest does not.
+
+Shape letters: P turned pairs.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lengthwise.encodings.encoding import Geometry
+from lengthwise.extensions.rescaling import Rescaling
+
+
+def change_base(frequencies_P: Tensor, factor: Tensor | float) -> Tensor:
+    """Of d turned entries: base x factor^(d / (d - 2)), which makes the slowest pair exactly `factor` times slower.
+
+    As a power of the pair's index this needs no base: base'^(-2i/d) = base^(-2i/d) x factor^(-2i/(d-2)).
+    """
+    pairs = len(frequencies_P)
+    exponents_P = torch.arange(pairs, device=frequencies_P.device, dtype=torch.float32) / (pairs - 1)
+    return frequencies_P * factor**-exponents_P
+
+
+class Ntk(Rescaling):
+    """Turns pairs slower the slower they were: not at all the fastest, by the whole factor the slowest."""
+
+    name = "ntk"
+    geometric = True
+
+    @dataclass(frozen=True)
+    class Config:
+        factor: float
+        """By how much slower the slowest pair turns."""
+
+        def __post_init__(self) -> None:
+            if self.factor < 1:
+                raise ValueError(f"factor must be 1 or more, not {self.factor}")
+
+    config: Config
+
+    def reach(self, trained_context: int) -> int:
+        return int(self.config.factor * trained_context)
+
+    def frequencies(self, trained_P: Tensor, positions_BT: Tensor, geometry: Geometry) -> Tensor:
+        return change_base(trained_P, self.config.factor)

@@ -1,0 +1,156 @@
+"""The `lengthwise language` commands: parses and calls; imports nothing heavy before a command runs."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from lengthwise.engine.training import Progress
+
+language_app = typer.Typer(help="Train language models on a corpus of documents.", no_args_is_help=True)
+console = Console()
+messages = Console(stderr=True)
+
+Size = Annotated[int | None, typer.Option(min=1, help="Instead of the size's own.")]
+
+
+@language_app.command("train")
+def train_command(
+    corpus: Annotated[Path, typer.Argument(help="A folder of .txt files, .jsonl files or a saved dataset.")],
+    out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    encoding: Annotated[
+        list[str], typer.Option(help="By default none; repeated: a schedule that is cycled over the layers.")
+    ] = [],  # noqa: B006
+    size: Annotated[str, typer.Option(help="lm-small (17 million weights), tiny, small, base or 1b.")] = "lm-small",
+    layers: Size = None,
+    width: Size = None,
+    heads: Size = None,
+    groups: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values.")] = None,
+    context: Annotated[int, typer.Option(min=2, help="Tokens of a row.")] = 512,
+    tokens: Annotated[str, typer.Option(help="The budget, e.g. 200M.")] = "200M",
+    batch_tokens: Annotated[str, typer.Option(help="Tokens of a step, e.g. 32768.")] = "32768",
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    sharded: Annotated[bool, typer.Option("--sharded", help="Divide the model among the processes (FSDP2).")] = False,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 60.0,
+    store: Annotated[Path | None, typer.Option(help="Folder for tokens; by default `tokens` beside the run.")] = None,
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. training.learning_rate=0.002."),
+    ] = [],  # noqa: B006
+) -> None:
+    """Train a language model; goes on by itself where an earlier call was stopped.
+
+    On several GPUs: torchrun --nproc-per-node 8 --no-python lengthwise language train ...
+    """
+    from lengthwise import configuration
+    from lengthwise.language.settings import read_count, settings_from
+
+    shape = {"layers": layers, "width": width, "heads": heads, "key_value_heads": groups}
+    table = {
+        "encoding": encoding if len(encoding) > 1 else (encoding or ["none"])[0],
+        "seed": seed,
+        "model": {"size": size, **{name: value for name, value in shape.items() if value is not None}},
+        "data": {"context": context},
+        "training": {"tokens": read_count(tokens), "batch_tokens": read_count(batch_tokens), "sharded": sharded},
+    }
+    chosen = settings_from(configuration.override(table, settings))
+    from lengthwise.language.training import train_language_model
+
+    try:
+        with _watching(chosen.training.batch_tokens) as progress:
+            worked = train_language_model(corpus, chosen, out, device, progress, save_every, store)
+    except KeyboardInterrupt:
+        messages.print("Stopped. The same command goes on from the last saved state.")
+        raise typer.Exit(130) from None
+    if _is_first():
+        console.print(f"{'Finished' if worked else 'Nothing left to do'}: {out}", highlight=False)
+
+
+@language_app.command("info")
+def info_command(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show what a run is: its model, its corpus, how far it is, its losses."""
+    from lengthwise.errors import UserError
+    from lengthwise.records.directory import RunDirectory
+    from lengthwise.records.files import read_json, read_rows
+
+    directory = RunDirectory(run)
+    description = read_json(directory.description) if directory.description.exists() else {}
+    if description.get("kind") != "language model":
+        raise UserError(f"no language model at {run}")
+    rows = read_rows(directory.training) if directory.training.exists() else []
+    finished = read_json(directory.finished) if directory.is_finished else None
+    if as_json:
+        console.print_json(json.dumps({"run": description, "training": rows, "finished": finished}))
+        return
+    console.print(_facts(description, rows, finished))
+    losses = [row for row in rows if "validation_loss" in row]
+    if losses:
+        table = Table("step", "validation loss", box=None, header_style="bold", pad_edge=False)
+        for row in losses:
+            table.add_row(f"{row['step']:,}", f"{row['validation_loss']:.4f}")
+        console.print()
+        console.print(table)
+
+
+def _facts(description: dict[str, Any], rows: list[dict[str, Any]], finished: dict[str, Any] | None) -> Table:
+    model, data = description["settings"]["model"], description["settings"]["data"]
+    done = max((row["step"] for row in rows), default=0)
+    splits = description["corpus"]["splits"]
+    facts = {
+        "encoding": ", ".join(description["encoding_of_each_layer"]),
+        "model": f"{model['layers']} layers, width {model['width']}, {model['heads']} heads, style {model['style']}, "
+        f"{description['parameters']:,} weights",
+        "corpus": description["corpus"]["corpus"],
+        **{split: f"{n['documents']:,} documents, {n['tokens']:,} tokens" for split, n in splits.items()},
+        "context": f"{data['context']} tokens",
+        "key-recall rows": f"{data['passkey_share']:.1%}",
+        "budget": f"{description['settings']['training']['tokens']:,} tokens, {description['epochs']:.2f} epochs",
+        "steps": f"{done:,} of {description['steps']:,}" + (" (finished)" if finished else ""),
+    }
+    if finished:
+        speed = finished["tokens"] / max(finished["seconds"], 1e-9)
+        facts["speed"] = f"{speed:,.0f} tokens/s on {description['hardware']['device']} x {finished['processes']}"
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, fact in facts.items():
+        table.add_row(f"[bold]{name}[/bold]", fact.replace("[", "\\["))
+    return table
+
+
+def _is_first() -> bool:
+    """Of the processes that torchrun has started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def _watching(batch_tokens: int) -> "Iterator[Progress]":
+    """A progress bar with tokens a second; plain lines where nobody watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    from lengthwise.engine.training import Progress
+
+    columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
+    hidden = not (messages.is_terminal and _is_first())
+    with Bars(*columns, console=messages, transient=True, disable=hidden) as bars:
+        bar = bars.add_task("", total=None, speed="")
+        began: list[tuple[float, int]] = []
+
+        def step(done: int, steps: int) -> None:
+            began[:] = began or [(time.monotonic(), done)]
+            elapsed = time.monotonic() - began[0][0]
+            speed = f"{(done - began[0][1]) * batch_tokens / elapsed:,.0f} tokens/s" if elapsed > 0.5 else ""
+            bars.update(bar, completed=done, total=steps, speed=speed)
+
+        yield Progress(step=step, note=lambda text: messages.print(text, style="yellow", markup=False))

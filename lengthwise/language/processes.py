@@ -1,0 +1,75 @@
+"""Processes that train one model together: one for each GPU, started by torchrun; or just this one."""
+
+import datetime
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lengthwise.engine.training import choose_device
+from lengthwise.errors import UserError
+
+PATIENCE = datetime.timedelta(hours=3)
+"""How long processes wait for each other: one of them may be encoding a corpus."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    number: int = 0
+    """Of this process, from 0; the first one writes."""
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.number == 0
+
+    def part(self, rows: int) -> range:
+        """Those of a step's rows that this process reads."""
+        if rows % self.count:
+            raise UserError(
+                f"the {rows} rows of a step (batch_tokens / context) cannot be divided among {self.count} processes"
+            )
+        share = rows // self.count
+        return range(self.number * share, (self.number + 1) * share)
+
+    def add_up(self, value: Tensor) -> Tensor:
+        """Over all processes, in place."""
+        if self.count > 1:
+            dist.all_reduce(value)
+        return value
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.count > 1:
+            dist.barrier()
+
+    def agree(self, wanted: bool, device: torch.device) -> bool:
+        """What the first process wants."""
+        if self.count == 1:
+            return wanted
+        flag = torch.tensor([float(wanted and self.is_first)], device=device)
+        return bool(self.add_up(flag) > 0)
+
+
+@contextmanager
+def together(device: str) -> Iterator[tuple[Processes, torch.device]]:
+    """Joins the processes that torchrun has started, each with a GPU of its own; alone where it has started none."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield Processes(), choose_device(device)
+        return
+    local = int(os.environ["LOCAL_RANK"])
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = choose_device(f"cuda:{local}" if device == "cuda" else device)
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+    # gloo too: it carries what lies on the CPU.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo", timeout=PATIENCE)
+    try:
+        yield Processes(dist.get_rank(), dist.get_world_size()), chosen
+    finally:
+        dist.destroy_process_group()

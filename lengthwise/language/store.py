@@ -1,0 +1,217 @@
+"""The tokens of a corpus, made once: a memory-mapped file for each split, with an index of where documents start.
+
+tokens/KEY/                 KEY: a hash of all that decides what is in it
+  tokenizer.json
+  train.tokens              documents end to end, uint16 or uint32, each from its begin token to its end token
+  train.starts.npy          where each begins, and at last where the last one ends
+  validation.*, test.*
+  manifest.json             sources and their hashes, counts
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from lengthwise.errors import RunError, UserError
+from lengthwise.language.corpus import SPLITS, Corpus, Document
+from lengthwise.language.settings import LanguageData
+from lengthwise.language.tokenizer import Tokenizer
+from lengthwise.records.directory import make_folder
+from lengthwise.records.files import read_json, storage_error, write_json
+
+VERSION = 1
+PIECE = 65_536
+"""Characters of a long document that one core encodes at a time."""
+TOGETHER = 4_000_000
+"""Characters that all cores encode at a time."""
+BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])(?= [^\W\d_])")
+"""Where a text can be cut without changing its tokens: none reaches over a space between two letters."""
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of a split, end to end."""
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    """Of each document, and the end of the last: one more than there are documents."""
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        """A document with its begin and its end token."""
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self.tokens[self.starts[number] : self.starts[number + 1]]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest document."""
+        return int(np.diff(self.starts).max())
+
+
+class TokenStore:
+    """What `prepare` has written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not (folder / "manifest.json").exists():
+            raise UserError(f"no tokens at {folder}")
+        self.manifest = read_json(folder / "manifest.json")
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.folder / "tokenizer.json")
+
+    def documents(self, split: str) -> Documents:
+        counts = self.manifest["splits"][split]
+        if not counts["documents"]:
+            raise UserError(
+                f"the corpus {self.manifest['corpus']} has no {split} documents; give it a folder {split} (and train)"
+                " or more documents"
+            )
+        path = self.folder / f"{split}.tokens"
+        starts = np.load(self.folder / f"{split}.starts.npy")
+        dtype = np.dtype(self.manifest["dtype"])
+        if not path.exists() or path.stat().st_size != starts[-1] * dtype.itemsize:
+            raise RunError(f"{path} is damaged (its size is wrong); delete {self.folder} to make it again")
+        return Documents(np.memmap(path, dtype, mode="r"), starts)
+
+
+def prepare(corpus: Corpus, data: LanguageData, folder: Path, note: Callable[[str], None]) -> TokenStore:
+    """The tokens of a corpus in a folder of their own inside `folder`; made only where they are not there yet."""
+    decides = {
+        "version": VERSION,
+        "files": corpus.hashes(),
+        "field": corpus.field,
+        "vocabulary": data.vocabulary,
+        "tokenizer_characters": data.tokenizer_characters,
+    }
+    key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+    place = folder / key
+    if not (place / "manifest.json").exists():
+        make_folder(folder)
+        partial = folder / f".{key}.{os.getpid()}.partial"
+        try:
+            partial.mkdir()
+            _write(corpus, data, partial, decides, note)
+            try:
+                partial.rename(place)
+            except OSError:
+                if not (place / "manifest.json").exists():  # else another process was faster: its tokens are the same
+                    raise
+        except OSError as error:
+            raise storage_error(error, place) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return TokenStore(place)
+
+
+def _write(corpus: Corpus, data: LanguageData, folder: Path, decides: dict, note: Callable[[str], None]) -> None:
+    note(f"training a tokenizer on {corpus.path}")
+    texts = (document.text for document in corpus.documents(["train"]))
+    tokenizer = Tokenizer.train(_at_most(texts, data.tokenizer_characters), data.vocabulary)
+    (folder / "tokenizer.json").write_text(tokenizer.text())
+    dtype = np.dtype(np.uint16 if tokenizer.rows <= 2**16 else np.uint32)
+    note(f"encoding {corpus.path} with {tokenizer.rows:,} tokens")
+    writers = {split: _Writer(folder, split, dtype) for split in SPLITS}
+    empty = 0
+
+    def counted(documents: Iterable[Document]) -> Iterator[Document]:
+        nonlocal empty
+        for document in documents:
+            if document.text.strip():
+                yield document
+            else:
+                empty += 1
+
+    for pieces in _groups(chain.from_iterable(map(_pieces, counted(corpus.documents())))):
+        for piece, tokens in zip(pieces, tokenizer.encode_many([piece.text for piece in pieces]), strict=True):
+            ends = ((piece.first, tokenizer.begin), (piece.last, tokenizer.end))
+            around = [np.full(int(is_there), token) for is_there, token in ends]
+            writers[piece.split].add(np.concatenate([around[0], tokens, around[1]]), len(piece.text), piece.last)
+    counts = {split: writer.close() for split, writer in writers.items()}
+    for split in ("train", "validation"):
+        if not counts[split]["documents"]:
+            others = ", ".join(f"{each['documents']} {name}" for name, each in counts.items())
+            raise UserError(
+                f"{corpus.path} has no {split} documents with text in them ({others}; {empty} empty); put documents"
+                " into the folders train and validation, or give it more of them"
+            )
+    manifest = {"corpus": str(corpus.path), "dtype": dtype.name, "splits": counts, "empty_documents": empty, **decides}
+    write_json(folder / "manifest.json", manifest)
+
+
+def _at_most(texts: Iterable[str], characters: int) -> Iterator[str]:
+    for text in texts:
+        if characters <= 0:
+            return
+        yield text[:characters]
+        characters -= len(text)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Of a document."""
+
+    text: str
+    split: str
+    first: bool
+    last: bool
+
+
+def _pieces(document: Document) -> Iterator[_Piece]:
+    text, start = document.text, 0
+    while start < len(text):
+        cut = BETWEEN_WORDS.search(text, start + PIECE)
+        end = cut.start() if cut else len(text)
+        yield _Piece(text[start:end], document.split, start == 0, end == len(text))
+        start = end
+
+
+def _groups(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    group: list[_Piece] = []
+    characters = 0
+    for piece in pieces:
+        group.append(piece)
+        characters += len(piece.text)
+        if characters >= TOGETHER:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+class _Writer:
+    """Of the documents of a split."""
+
+    def __init__(self, folder: Path, split: str, dtype: np.dtype) -> None:
+        self.folder, self.split, self.dtype = folder, split, dtype
+        self.file: BinaryIO = (folder / f"{split}.tokens").open("wb")
+        self.starts = [0]
+        self.tokens = self.characters = 0
+
+    def add(self, tokens: np.ndarray, characters: int, ends: bool) -> None:
+        self.file.write(tokens.astype(self.dtype).tobytes())
+        self.tokens += len(tokens)
+        self.characters += characters
+        if ends:
+            self.starts.append(self.tokens)
+
+    def close(self) -> dict[str, int]:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        np.save(self.folder / f"{self.split}.starts.npy", np.array(self.starts, dtype=np.int64))
+        return {"documents": len(self.starts) - 1, "tokens": self.tokens, "characters": self.characters}

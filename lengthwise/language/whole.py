@@ -1,0 +1,100 @@
+"""A whole model in every process, as a fleet of one: each process reads its part of a step, gradients are averaged."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from lengthwise.engine.capture import CapturedUpdater
+from lengthwise.engine.fleet import Batch, Fleet, Tensors, Told
+from lengthwise.engine.state import STATE, Saver, TrainingState, previous
+from lengthwise.engine.update import Measured, Steps, Updater
+from lengthwise.language.learner import Learner
+from lengthwise.language.processes import Processes
+from lengthwise.language.settings import LanguageSettings
+from lengthwise.model.decoder import Decoder
+
+
+class AveragedFleet(Fleet):
+    """A fleet whose losses and gradients are means over the targets of all processes."""
+
+    def __init__(self, model: Decoder, device: torch.device, precision: str, processes: Processes) -> None:
+        super().__init__(model, 1, device, precision)
+        self.processes = processes
+
+    def gradients(
+        self,
+        batch: Batch,
+        keys_NL: Tensor | None = None,
+        reads: Told = lambda section: None,
+        wrote: Told | None = None,
+    ) -> tuple[Tensor, Tensors]:
+        if self.processes.count == 1:
+            return super().gradients(batch, keys_NL, reads, wrote)
+        assert wrote is None, "gradients are not what they will be before all processes have added theirs"
+        losses_N, gradients = super().gradients(batch, keys_NL, reads)
+        count_N = (batch.targets_NP >= 0).sum(dim=1).float()
+        totals_2N = self.processes.add_up(torch.stack([count_N, losses_N * count_N]))
+        share_N1 = (count_N / totals_2N[0])[:, None]
+        for gradient_NS in gradients.values():
+            # In fp32, whatever the gradients are kept in.
+            gradient_NS.copy_(self.processes.add_up(gradient_NS.float() * share_N1))
+        return totals_2N[1] / totals_2N[0], gradients
+
+
+class WholeLearner(Learner):
+    def __init__(
+        self,
+        model: Decoder,
+        settings: LanguageSettings,
+        processes: Processes,
+        device: torch.device,
+        note: Callable[[str], None],
+    ) -> None:
+        super().__init__(model, device)
+        recipe = settings.training.recipe
+        self.processes = processes
+        self.fleet = AveragedFleet(model, device, recipe.precision_on(device.type), processes)
+        self.fleet.initialize([settings.seed])
+        self.state = TrainingState.begin(self.fleet.matrix_NW)
+        self.state.best_NW = self.state.best_NW[:, :0].clone()  # only the last weights are kept
+        self.saver = Saver()
+        # Steps of several processes are not captured: they wait for each other.
+        if device.type == "cuda" and processes.count == 1:
+            self.updater: Updater = CapturedUpdater(self.fleet, recipe, self.state, note)
+        else:
+            self.updater = Updater(self.fleet, recipe, self.state)
+
+    def restore(self, folder: Path) -> str | None:
+        warning = self.state.restore(folder / STATE)
+        self.step, self.seconds = self.state.step, self.state.seconds
+        self.fleet.refresh()
+        return warning
+
+    def save(self, folder: Path) -> None:
+        self.state.step, self.state.seconds = self.step, self.seconds
+        if self.processes.is_first:  # all have the same
+            self.saver.save(self.state, folder / STATE)
+
+    def forget(self, folder: Path) -> None:
+        if self.processes.is_first:
+            for file in (folder / STATE, previous(folder / STATE)):
+                file.unlink(missing_ok=True)
+
+    def run(self, steps: Steps) -> Measured:
+        return self.updater.run(steps)
+
+    def settle(self) -> None:
+        self.updater.settle()
+
+    def close(self) -> None:
+        self.saver.close()
+
+    def weights(self) -> dict[str, Tensor]:
+        return self.fleet.row(self.fleet.matrix_NW, 0)
+
+    def logits(self, tokens_RT: Tensor, segments_RT: Tensor) -> Tensor:
+        weights = {name: value[0] for name, value in self.fleet.named(self.fleet.read_NW).items()}
+        return functional_call(self.model, weights, (tokens_RT,), {"segments_BT": segments_RT})

@@ -1,0 +1,892 @@
+"""Extensions of trained models: each formula beside a loop of its own and beside transformers; what all promise.
+
+Shape letters: B batch, H heads, T queries, S keys, K head width, L layers, P turned pairs.
+"""
+
+import copy
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import lengthwise as lw
+from lengthwise import registry
+from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.errors import UserError
+from lengthwise.extensions.extended import Extended
+from lengthwise.extensions.extension import extensions_of
+from lengthwise.extensions.head_scale import HeadScale
+from lengthwise.extensions.rescaling import sequence_lengths
+from lengthwise.model.attention import _changes_queries
+from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Decoder
+
+ROWS = 24
+TRAINED = 16
+STYLES = {
+    "t5": ModelConfig(style="t5", layers=2, width=64, heads=4, feed_forward=80),
+    "llama-grouped": ModelConfig(style="llama", layers=2, width=64, heads=4, key_value_heads=2, feed_forward=80),
+}
+ROTARY = {"name": "rotary", "fraction": 0.5}  # 4 pairs of a head of 16
+SETTINGS: dict[str, dict[str, Any]] = {
+    "uniform-scale": {"slope": 0.35},
+    "head-scale": {"initial": 1.6},
+    "position-interpolation": {"factor": 3.0},
+    "ntk": {"factor": 3.0},
+    "dynamic-ntk": {"factor": 2.0},
+    "yarn": {"factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.1},
+    "llama3": {"factor": 8.0, "low": 0.01, "high": 2.0},
+    "longrope": {"factor": 4.0, "short": [1.0, 1.1, 1.2, 1.3], "long": [1.0, 2.0, 3.5, 4.0]},
+    "self-extend": {"group": 4, "window": 6},
+}
+BY_LENGTH = {"dynamic-ntk", "longrope"}
+TURNING = [name for name in SETTINGS if name not in ("uniform-scale", "head-scale")]
+
+
+def make_model(*layers: dict[str, Any], style: str = "t5") -> Decoder:
+    """Initial weights, then noise on all of them: attention that is far from uniform, and no table of zeros."""
+    model = build(STYLES[style], ROWS, list(layers), Lengths(trained=TRAINED, met=4 * TRAINED))
+    initialize(model, 0)
+    generator = torch.Generator().manual_seed(1000)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.7 * parameter.shape[-1] ** -0.5 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def extension_called(name: str) -> Any:
+    return lw.extension(name, **SETTINGS[name])
+
+
+def draw_tokens(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(1, ROWS, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def draw_normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    """Equal but for the order of fp32 sums."""
+    torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.fixture(params=list(STYLES))
+def style(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=list(SETTINGS))
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_every_extension_is_tested_here() -> None:
+    assert set(SETTINGS) == set(registry.extensions.names())
+
+
+# Formulas, element by element
+
+
+def rotary_for(trained: int, width: int, fraction: float, base: float = 10000.0, **settings: Any) -> Encoding:
+    geometry = Geometry(4 * width, 4, width, 2, trained, trained, logit_scale=width**-0.5)
+    return lw.encoding("rotary", geometry, fraction=fraction, base=base, **settings)
+
+
+def loop_interpolation(i: int, d: int, base: float, L: int, T: int, factor: float) -> float:
+    return base ** (-2 * i / d) / factor
+
+
+def loop_ntk(i: int, d: int, base: float, L: int, T: int, factor: float) -> float:
+    return (base * factor ** (d / (d - 2))) ** (-2 * i / d)
+
+
+def loop_dynamic(i: int, d: int, base: float, L: int, T: int, factor: float) -> float:
+    if T <= L:
+        return base ** (-2 * i / d)
+    return (base * (factor * T / L - (factor - 1)) ** (d / (d - 2))) ** (-2 * i / d)
+
+
+def loop_yarn_paper(
+    i: int, d: int, base: float, L: int, T: int, factor: float, fast: float = 32, slow: float = 1
+) -> float:
+    """Equations 21 to 23 of the paper: gamma is 1 (left alone) for many turns and 0 (interpolated) for few."""
+    theta = base ** (-2 * i / d)
+    turns = L / (2 * math.pi / theta)
+    gamma = 0.0 if turns < slow else 1.0 if turns > fast else (turns - slow) / (fast - slow)
+    return (1 - gamma) * theta / factor + gamma * theta
+
+
+def loop_yarn_code(
+    i: int, d: int, base: float, L: int, T: int, factor: float, fast: float = 32, slow: float = 1, truncate: bool = True
+) -> float:
+    """The authors' code: the ramp is linear in the index."""
+    low, high = (d * math.log(L / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (fast, slow))
+    if truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, d - 1)
+    interpolated = min(1.0, max(0.0, (i - low) / (high - low)))
+    theta = base ** (-2 * i / d)
+    return interpolated * theta / factor + (1 - interpolated) * theta
+
+
+def loop_llama3(i: int, d: int, base: float, L: int, T: int, factor: float, low: float = 1, high: float = 4) -> float:
+    theta = base ** (-2 * i / d)
+    wavelength = 2 * math.pi / theta
+    if wavelength < L / high:
+        return theta
+    if wavelength > L / low:
+        return theta / factor
+    smooth = (L / wavelength - low) / (high - low)
+    return (1 - smooth) * theta / factor + smooth * theta
+
+
+LONG, SHORT = [1 + 0.5 * i for i in range(32)], [1 + 0.01 * i for i in range(32)]
+
+
+def loop_longrope(i: int, d: int, base: float, L: int, T: int, factor: float, **_: Any) -> float:
+    return base ** (-2 * i / d) / (LONG[i] if T > L else SHORT[i])
+
+
+LOOPS: list[tuple[str, dict[str, Any], Callable[..., float]]] = [
+    ("position-interpolation", {"factor": 4.0}, lambda *a: loop_interpolation(*a, 4.0)),
+    ("ntk", {"factor": 4.0}, lambda *a: loop_ntk(*a, 4.0)),
+    ("dynamic-ntk", {"factor": 1.0}, lambda *a: loop_dynamic(*a, 1.0)),
+    ("dynamic-ntk", {"factor": 3.0}, lambda *a: loop_dynamic(*a, 3.0)),
+    ("yarn", {"factor": 8.0}, lambda *a: loop_yarn_code(*a, 8.0)),
+    ("yarn", {"factor": 8.0, "truncate": False}, lambda *a: loop_yarn_code(*a, 8.0, truncate=False)),
+    ("yarn", {"factor": 8.0, "ramp": "turns"}, lambda *a: loop_yarn_paper(*a, 8.0)),
+    (
+        "yarn",
+        {"factor": 2.0, "beta_fast": 16.0, "beta_slow": 2.0},
+        lambda *a: loop_yarn_code(*a, 2.0, fast=16, slow=2),
+    ),
+    ("llama3", {"factor": 8.0}, lambda *a: loop_llama3(*a, 8.0)),
+    ("llama3", {"factor": 4.0, "low": 2.0, "high": 9.0}, lambda *a: loop_llama3(*a, 4.0, 2.0, 9.0)),
+    ("longrope", {"factor": 4.0, "long": LONG, "short": SHORT}, lambda *a: loop_longrope(*a, 4.0)),
+]
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize(("name", "settings", "loop"), LOOPS, ids=lambda x: x if isinstance(x, str) else "")
+def test_angles_are_the_published_ones(
+    name: str, settings: dict[str, Any], loop: Callable[..., float], fraction: float
+) -> None:
+    trained, width = 2048, 64
+    turned = int(width * fraction)
+    if name == "longrope":
+        settings = {**settings, "long": LONG[: turned // 2], "short": SHORT[: turned // 2]}
+    wrapped = lw.extension(name, **settings).wrap(rotary_for(trained, width, fraction), 0)
+    for length in (300, trained, trained + 1, 3 * trained):
+        found_TP = wrapped.angles(torch.arange(length)[None])[0]
+        frequencies = [loop(i, turned, 10000.0, trained, length) for i in range(turned // 2)]
+        positions = torch.arange(length, dtype=torch.float64)
+        expected_TP = positions[:, None] * torch.tensor(frequencies, dtype=torch.float64)
+        assert found_TP.dtype == torch.float32
+        torch.testing.assert_close(found_TP.double(), expected_TP, rtol=2e-6, atol=0)
+
+
+HUGGING_FACE = [
+    ("position-interpolation", {"factor": 4.0}, "linear", {"factor": 4.0}),
+    ("dynamic-ntk", {"factor": 2.0}, "dynamic", {"factor": 2.0}),
+    ("yarn", {"factor": 4.0}, "yarn", {"factor": 4.0}),
+    ("yarn", {"factor": 4.0, "truncate": False}, "yarn", {"factor": 4.0, "truncate": False}),
+    (
+        "yarn",
+        {"factor": 16.0, "beta_fast": 20.0, "beta_slow": 3.0, "attention_factor": 1.5},
+        "yarn",
+        {"factor": 16.0, "beta_fast": 20.0, "beta_slow": 3.0, "attention_factor": 1.5},
+    ),
+    ("llama3", {"factor": 8.0}, "llama3", {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}),
+    (
+        "longrope",
+        {"factor": 4.0, "long": LONG, "short": SHORT},
+        "longrope",
+        {"factor": 4.0, "long_factor": LONG, "short_factor": SHORT},
+    ),
+]
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize("base", [10000.0, 500000.0])
+@pytest.mark.parametrize(("name", "settings", "kind", "theirs"), HUGGING_FACE)
+def test_frequencies_and_magnitude_are_those_of_transformers(
+    name: str, settings: dict[str, Any], kind: str, theirs: dict[str, Any], base: float, fraction: float
+) -> None:
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    from transformers import LlamaConfig
+
+    trained, width = 1024, 64
+    pairs = int(width * fraction) // 2
+    settings = {key: value[:pairs] if isinstance(value, list) else value for key, value in settings.items()}
+    theirs = {key: value[:pairs] if isinstance(value, list) else value for key, value in theirs.items()}
+    parameters = {
+        "rope_type": kind,
+        "rope_theta": base,
+        "partial_rotary_factor": fraction,
+        "original_max_position_embeddings": trained,
+        **theirs,
+    }
+    config = LlamaConfig(
+        hidden_size=4 * width,
+        num_attention_heads=4,
+        head_dim=width,
+        max_position_embeddings=trained,
+        rope_parameters=parameters,
+    )
+    extension = lw.extension(name, **settings)
+    encoding = rotary_for(trained, width, fraction, base)
+    wrapped: Any = extension.wrap(encoding, 0)
+    for length in (trained, 2 * trained, 5000):
+        frequencies_P, magnitude = rope.ROPE_INIT_FUNCTIONS[kind](config, device=torch.device("cpu"), seq_len=length)
+        found_TP = wrapped.angles(torch.arange(length)[None])[0]
+        torch.testing.assert_close(found_TP[1], frequencies_P, rtol=2e-6, atol=0)
+        assert wrapped.resolved().get("magnitude") == pytest.approx(magnitude, rel=1e-12)
+
+
+def test_yarn_leaves_the_fast_pairs_alone() -> None:
+    """The direction of the ramp, without any formula."""
+    encoding = rotary_for(2048, 64, 1.0)
+    one = torch.tensor([[1]])
+    for ramp in ("index", "turns"):
+        ratio_P = (lw.extension("yarn", factor=4, ramp=ramp).wrap(encoding, 0).angles(one) / encoding.angles(one))[0, 0]
+        assert ratio_P[0] == 1 and ratio_P[-1] == 0.25
+        assert bool((ratio_P.diff() <= 0).all()) and len(ratio_P.unique()) > 4
+
+
+@pytest.mark.parametrize("name", ["ntk", "dynamic-ntk"])
+def test_ntk_slows_the_slowest_pair_by_the_factor_whatever_the_exponents_spread(name: str) -> None:
+    encoding = rotary_for(2048, 64, 0.25, exponent="head")
+    positions_BT = torch.arange(3 * 2048)[None]
+    wrapped = lw.extension(name, factor=3.0 if name == "ntk" else 1.0).wrap(encoding, 0)
+    ratio_P = (wrapped.angles(positions_BT) / encoding.angles(positions_BT))[0, 1]
+    expected = torch.tensor([3.0 ** -(i / 7) for i in range(8)])
+    torch.testing.assert_close(ratio_P, expected, rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("pairs", ["interleaved", "halves"])
+@pytest.mark.parametrize("on", ["logits", "turned"])
+@pytest.mark.parametrize("name", ["yarn", "longrope"])
+def test_where_the_magnitude_goes(name: str, on: str, pairs: str) -> None:
+    """Products of turned queries and keys, one number at a time; 4 of 8 entries are turned."""
+    encoding = rotary_for(8, 8, 0.5, pairs=pairs)
+    settings = {"factor": 4.0} if name == "yarn" else {"factor": 4.0, "long": [1.0, 3.0], "short": [1.0, 2.0]}
+    wrapped = lw.extension(name, magnitude_on=on, **settings).wrap(encoding, 0)
+    m = 0.1 * math.log(4) + 1 if name == "yarn" else math.sqrt(1 + math.log(4) / math.log(8))
+    length = 20
+    q_BHTK, k_BHTK = draw_normal(1, 1, length, 8, seed=1), draw_normal(1, 1, length, 8, seed=2)
+    positions_BT = torch.arange(length)[None]
+    turned_q, turned_k = wrapped.rotate(q_BHTK, positions_BT), wrapped.rotate(k_BHTK, positions_BT)
+    found_TS = (turned_q @ turned_k.mT * wrapped.scale(positions_BT))[0, 0]
+    frequencies = wrapped.angles(positions_BT)[0, 1].tolist()
+    for t in range(0, length, 3):
+        for s in range(t):
+            q, k = q_BHTK[0, 0, t].tolist(), k_BHTK[0, 0, s].tolist()
+            turned = 0.0
+            for i, frequency in enumerate(frequencies):
+                a, b = (2 * i, 2 * i + 1) if pairs == "interleaved" else (i, i + 2)
+                cosine, sine = math.cos((t - s) * frequency), math.sin((t - s) * frequency)
+                turned += (q[a] * k[a] + q[b] * k[b]) * cosine + (q[a] * k[b] - q[b] * k[a]) * sine
+            rest = sum(q[i] * k[i] for i in range(4, 8)) * (m**2 if on == "logits" else 1)
+            assert float(found_TS[t, s]) == pytest.approx((m**2 * turned + rest) * 8**-0.5, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(("table", "base"), [({"name": "none"}, 1.0), (ROTARY, 1.0), ({"name": "alibi"}, 1.0)])
+def test_uniform_scale_counts_tokens_from_one(table: dict[str, Any], base: float) -> None:
+    encoding = make_model(table).encoding_at(0)
+    positions_BT = torch.tensor([[0, 1, 14, 15, 16, 17, 100], [40, 41, 42, 43, 44, 45, 46]])
+    found = lw.extension("uniform-scale", slope=0.35).wrap(encoding, 0).scale(positions_BT)
+    assert isinstance(found, Tensor) and found.shape == (2, 1, 7, 1) and found.dtype == torch.float32
+    for b in range(2):
+        for t in range(7):
+            i = int(positions_BT[b, t]) + 1
+            expected = base * (1 + 0.35 * math.log(i / TRAINED) if i > TRAINED else 1)
+            assert float(found[b, 0, t, 0]) == pytest.approx(expected, rel=1e-6)
+    assert lw.extension("uniform-scale", constant=1.2).wrap(encoding, 0).scale(positions_BT) == 1.2
+
+
+def test_self_extend_is_the_published_formula() -> None:
+    """Logits one at a time: relative positions as they are in the window, in groups beyond it."""
+    model = make_model(ROTARY)
+    stretched = lw.extended(model, [lw.extension("uniform-scale", constant=1.3), extension_called("self-extend")])
+    encoding, wrapped = model.encoding_at(0), stretched.encoding_at(0)
+    group, window, length = 4, 6, 40
+    q_BHTK, k_BHTK = draw_normal(1, 4, length, 16, seed=1), draw_normal(1, 4, length, 16, seed=2)
+    positions_BT = torch.arange(length)[None]
+    found = wrapped.bias(q_BHTK, k_BHTK, positions_BT, positions_BT)
+    assert found is not None and wrapped.scale(positions_BT) == 0
+    largest = 0
+    for t in range(length):
+        for s in range(t + 1):
+            relative = t - s
+            if relative >= window:
+                relative = t // group - s // group + window - window // group
+            largest = max(largest, relative)
+            q = encoding.rotate(q_BHTK[:, :, t : t + 1], torch.tensor([[relative]]))
+            expected_H = 1.3 * (q * k_BHTK[:, :, s : s + 1]).sum(-1)[0, :, 0]
+            torch.testing.assert_close(found[0, :, t, s], expected_H, rtol=1e-4, atol=1e-4)
+    assert window < largest < TRAINED
+
+
+# What all promise
+
+
+def test_all_weights_are_shared_and_the_trained_model_stays_as_it_is(name: str, style: str) -> None:
+    model = make_model(ROTARY, style=style)
+    tokens_BT = draw_tokens(2, 40)
+    before, weights = model(tokens_BT), copy.deepcopy(model.state_dict())
+    stretched = lw.extended(model, [extension_called(name)])
+    with torch.no_grad():
+        after = stretched(tokens_BT)
+    assert not torch.equal(after, before), "an extension that does nothing passes every test below"
+    assert torch.equal(model(tokens_BT), before)
+    assert all(torch.equal(weight, weights[key]) for key, weight in model.state_dict().items())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert type(model) is Decoder and not extensions_of(model.encoding_at(0))
+    trained = {key: weight.data_ptr() for key, weight in model.named_parameters()}
+    shared = {key: weight.data_ptr() for key, weight in stretched.named_parameters()}
+    assert {key: shared[key] for key in trained} == trained
+    assert [key for key in shared if key not in trained] == (["encodings.0.scales_LH"] if name == "head-scale" else [])
+    assert [key for key, weight in stretched.named_parameters() if weight.requires_grad] == (
+        ["encodings.0.scales_LH"] if name == "head-scale" else []
+    )
+
+
+@pytest.mark.parametrize(
+    "table", [{"name": "t5"}, {"name": "t5", "shared": False}, {"name": "learned"}, {"name": "sinusoidal"}]
+)
+@torch.no_grad()
+def test_weights_of_encodings_are_shared_and_embedded_once(table: dict[str, Any]) -> None:
+    """Head-scale gives each layer an encoding of its own; what was added to the embeddings once is still added once."""
+    model = make_model(table)
+    tokens_BT = draw_tokens(2, 30)
+    stretched = lw.extended(model, [lw.extension("head-scale", initial=1.0)])
+    assert torch.equal(stretched(tokens_BT), model(tokens_BT))
+    assert len(stretched.distinct_encodings()) == 2
+    pointers = {weight.data_ptr() for weight in stretched.parameters()}
+    assert {weight.data_ptr() for weight in model.parameters()} < pointers
+
+
+@torch.no_grad()
+def test_stateless(name: str) -> None:
+    """The same answer whatever was asked before, on the same object and on a fresh one."""
+    model = make_model(ROTARY)
+    stretched = lw.extended(model, [extension_called(name)])
+    short_BT, long_BT = draw_tokens(1, 10), draw_tokens(1, 60, seed=1)
+    first = stretched(short_BT), stretched(long_BT)
+    again = stretched(long_BT), stretched(short_BT)
+    fresh = lw.extended(model, [extension_called(name)])
+    assert torch.equal(first[0], again[1]) and torch.equal(first[1], again[0])
+    assert torch.equal(fresh(long_BT), first[1]) and torch.equal(fresh(short_BT), first[0])
+
+
+@torch.no_grad()
+def test_neighbours_in_batch_and_row_change_nothing(name: str, style: str) -> None:
+    """A short text beside a long one: padded left or right, or packed into one row with it."""
+    stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
+    texts = [draw_tokens(1, length, seed=length) for length in (9, 20, 50)]
+    alone = [stretched(text)[0] for text in texts]
+    for left in (True, False):
+        tokens_BT, segments_BT = torch.zeros(2, 3, 50, dtype=torch.int64).unbind()
+        for row, text in enumerate(texts):
+            place = slice(50 - text.shape[1], 50) if left else slice(text.shape[1])
+            tokens_BT[row, place], segments_BT[row, place] = text[0], 1
+        logits = stretched(tokens_BT, segments_BT=segments_BT)
+        for row, expected in enumerate(alone):
+            assert_same(logits[row, segments_BT[row] == 1], expected)
+    segments_BT = torch.cat([torch.full_like(text, index + 1) for index, text in enumerate(texts)], dim=1)
+    assert_same(stretched(torch.cat(texts, dim=1), segments_BT=segments_BT)[0], torch.cat(alone))
+
+
+@torch.no_grad()
+def test_cached_decoding_is_the_full_pass(name: str, style: str) -> None:
+    """But for those that follow the length: for them a cache is refused where it would lie.
+
+    Their keys at length T + 1 are not those at length T, so that no cache can give what the full pass gives.
+    """
+    stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
+    length = 40
+    if name in BY_LENGTH:
+        with pytest.raises(UserError, match=rf"{name} turns all keys anew .* trained 16 tokens"):
+            stretched.new_cache(2, TRAINED + 1)
+        length = TRAINED
+    tokens_BT = draw_tokens(2, length)
+    cache = stretched.new_cache(2, length)
+    parts = [stretched(tokens_BT[:, :7], cache=cache)]
+    parts += [stretched(tokens_BT[:, t : t + 1], cache=cache) for t in range(7, length)]
+    assert_same(torch.cat(parts, dim=1), stretched(tokens_BT))
+
+
+@torch.no_grad()
+def test_always_long_factors_can_be_cached() -> None:
+    stretched = lw.extended(make_model(ROTARY), [lw.extension("longrope", **SETTINGS["longrope"], choice="long")])
+    tokens_BT = draw_tokens(2, 40)
+    cache = stretched.new_cache(2, 40)
+    parts = [stretched(tokens_BT[:, t : t + 1], cache=cache) for t in range(40)]
+    assert_same(torch.cat(parts, dim=1), stretched(tokens_BT))
+    by_length = lw.extended(make_model(ROTARY), [extension_called("longrope")])
+    assert torch.equal(stretched(tokens_BT), by_length(tokens_BT))
+    assert not torch.equal(stretched(tokens_BT[:, :9]), by_length(tokens_BT[:, :9]))
+
+
+@torch.no_grad()
+def test_written_and_fused_attention_agree(name: str, style: str) -> None:
+    stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
+    tokens_BT = draw_tokens(2, 50)
+    fused = stretched(tokens_BT)
+    stretched.backend = "written"
+    assert_same(stretched(tokens_BT), fused)
+
+
+@pytest.mark.parametrize("name", ["position-interpolation", "ntk", "dynamic-ntk", "llama3"])
+@torch.no_grad()
+def test_explicit_positions_and_shifts(name: str) -> None:
+    stretched = lw.extended(make_model(ROTARY), [extension_called(name)])
+    tokens_BT, positions_BT = draw_tokens(2, 40), torch.arange(40)[None]
+    expected = stretched(tokens_BT)
+    assert torch.equal(stretched(tokens_BT, positions_BT), expected)
+    shifted = stretched(tokens_BT, positions_BT + 33)
+    assert stretched.encoding_at(0).shift_invariant == (name not in BY_LENGTH)
+    assert torch.allclose(shifted, expected, atol=1e-3) == (name not in BY_LENGTH)
+
+
+# Where nothing may change
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "length"),
+    [
+        ("uniform-scale", {"constant": 1.0}, 50),
+        ("uniform-scale", {"slope": 0.0}, 50),
+        ("uniform-scale", {"slope": 0.35}, TRAINED),
+        ("head-scale", {"initial": 1.0}, 50),
+        ("position-interpolation", {"factor": 1.0}, 50),
+        ("ntk", {"factor": 1.0}, 50),
+        ("dynamic-ntk", {"factor": 2.0}, TRAINED),
+        ("yarn", {"factor": 1.0}, 50),
+        ("yarn", {"factor": 1.0, "ramp": "turns"}, 50),
+        ("llama3", {"factor": 1.0}, 50),
+        ("longrope", {"factor": 1.0, "long": [1.0] * 4, "short": [1.0] * 4}, 50),
+        ("longrope", {"factor": 1.0, "long": [9.0] * 4, "short": [1.0] * 4}, TRAINED),
+    ],
+)
+@torch.no_grad()
+def test_logits_stay_bit_for_bit(name: str, settings: dict[str, Any], length: int, style: str) -> None:
+    model = make_model(ROTARY, style=style)
+    model.backend = "written"
+    tokens_BT = draw_tokens(2, length)
+    assert torch.equal(lw.extended(model, [lw.extension(name, **settings)])(tokens_BT), model(tokens_BT))
+
+
+@pytest.mark.parametrize(("settings", "length"), [({"group": 4, "window": 6}, 6), ({"group": 1, "window": 6}, 50)])
+@torch.no_grad()
+def test_self_extend_changes_nothing_in_the_window_and_in_groups_of_one(settings: dict[str, Any], length: int) -> None:
+    model = make_model(ROTARY)
+    tokens_BT = draw_tokens(2, length)
+    assert_same(lw.extended(model, [lw.extension("self-extend", **settings)])(tokens_BT), model(tokens_BT))
+
+
+# Sequences are told apart by their positions
+
+
+def test_sequence_lengths() -> None:
+    positions_BT = torch.tensor([[0, 1, 2, 0, 1, 0, 0, 1], [3, 5, 9, 10, 11, 12, 13, 14], [0, 0, 1, 2, 3, 4, 5, 6]])
+    assert sequence_lengths(positions_BT).tolist() == [[3, 3, 3, 2, 2, 1, 2, 2], [15] * 8, [1] + [7] * 7]
+
+
+# Kernels
+
+
+@pytest.mark.parametrize("name", ["position-interpolation", "ntk", "dynamic-ntk", "llama3"])
+def test_other_frequencies_keep_the_kernel_that_turns_by_itself(name: str) -> None:
+    assert not _changes_queries(extension_called(name).wrap(make_model(ROTARY).encoding_at(0), 0))
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "self-extend"])
+def test_what_is_not_changed_is_the_encodings_own_also_for_its_class(name: str) -> None:
+    """The fused kernel asks the class whether normalisation and bias are the usual ones."""
+    cls = type(extension_called(name).wrap(make_model(ROTARY).encoding_at(0), 0))
+    assert cls.normalize is Encoding.normalize and cls.bias is Encoding.bias
+
+
+@torch.no_grad()
+def largest_difference_in_the_kernel() -> float:
+    """Between our kernel and PyTorch's, of packed rows; to be asked in Triton's interpreter, or on a GPU."""
+    tokens_BT = draw_tokens(1, 32)
+    segments_BT = torch.tensor([[1] * 9 + [2] * 23])
+    found = []
+    for style in STYLES:
+        for name in SETTINGS:
+            stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
+            expected = stretched(tokens_BT, segments_BT=segments_BT)
+            stretched.backend = "kernel"
+            found.append(float((stretched(tokens_BT, segments_BT=segments_BT) - expected).abs().max()))
+    return max(found)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_our_kernel_agrees() -> None:
+    """The interpreter must be asked for before Triton is imported, so in a process of its own."""
+    program = "from test_extension import largest_difference_in_the_kernel as ask; print(ask())"
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout) < 1e-5
+
+
+@pytest.mark.parametrize("table", [{"name": "alibi"}, {"name": "t5"}])
+@torch.no_grad()
+def test_scales_come_before_the_bias(table: dict[str, Any]) -> None:
+    encoding = make_model(table).encoding_at(0)
+    wrapped = lw.extension("uniform-scale", constant=1.5).wrap(encoding, 0)
+    distance = torch.arange(70)
+    assert torch.equal(wrapped.by_distance(distance), encoding.by_distance(distance))
+    assert type(wrapped).by_distance is type(encoding).by_distance
+
+
+# Head-scale
+
+
+def test_gradient_of_head_scales_by_finite_differences(style: str) -> None:
+    head_scale = extension_called("head-scale")
+    stretched = lw.extended(make_model(ROTARY, style=style), [head_scale])
+    tokens_BT = draw_tokens(2, 40)
+    weight_V = draw_normal(ROWS, seed=5)
+
+    def value() -> Tensor:
+        return (stretched(tokens_BT).double().softmax(-1) * weight_V).sum()
+
+    assert head_scale.scales_LH.shape == (2, 4) and head_scale.scales_LH.dtype == torch.float32
+    (found_LH,) = torch.autograd.grad(value(), head_scale.parameters())
+
+    @torch.no_grad()
+    def difference(layer: int, head: int, step: float) -> float:
+        ends = []
+        for change in (step, -step):
+            head_scale.scales_LH[layer, head] += change
+            ends.append(float(value()))
+            head_scale.scales_LH[layer, head] -= change
+        return (ends[0] - ends[1]) / (2 * step)
+
+    for layer in range(2):
+        for head in range(4):
+            # Two steps, so that the third derivative drops out: attention in T5 style is sharp.
+            expected = (4 * difference(layer, head, 0.01) - difference(layer, head, 0.02)) / 3
+            assert float(found_LH[layer, head]) == pytest.approx(expected, rel=0.01, abs=2e-3)
+    assert float(found_LH.abs().min()) > 1e-3, "large enough to be told from nothing"
+
+
+def test_head_scale_scales_one_head_of_one_layer() -> None:
+    head_scale = lw.extension("head-scale", initial=1.0)
+    stretched = lw.extended(make_model(ROTARY), [head_scale])
+    with torch.no_grad():
+        head_scale.scales_LH[1, 2] = 2.0
+    positions_BT = torch.arange(3)[None]
+    assert stretched.encoding_at(0).scale(positions_BT).flatten().tolist() == [1.0, 1.0, 1.0, 1.0]
+    assert stretched.encoding_at(1).scale(positions_BT).flatten().tolist() == [1.0, 1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("floor", [1.0, 0.0])
+def test_training_moves_the_scales_and_nothing_else(floor: float) -> None:
+    model = make_model(ROTARY)
+    head_scale = lw.extension("head-scale", initial=1.05, floor=floor)
+    stretched = lw.extended(model, [head_scale])
+    tokens_BT = draw_tokens(2, 40)
+    weights, before = copy.deepcopy(model.state_dict()), model(tokens_BT)
+    optimizer = torch.optim.AdamW(head_scale.parameters(), lr=0.05, betas=(0.9, 0.95), weight_decay=0.0)
+    for _ in range(10):
+        logits = stretched(tokens_BT)[:, :-1].flatten(0, 1)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits, tokens_BT[:, 1:].flatten()).backward()
+        optimizer.step()
+        below = bool((head_scale.scales_LH < 1).any())
+        head_scale.constrain()
+    assert below, "the constraint has something to do"
+    assert bool((head_scale.scales_LH < 1).any()) == (floor == 0)
+    scales_LH = head_scale.scales_LH.detach()
+    assert float(scales_LH.min()) >= floor and float(scales_LH.max()) > 1.05
+    assert torch.equal(model(tokens_BT), before)
+    assert all(torch.equal(weight, weights[key]) for key, weight in model.state_dict().items())
+    assert all(weight.grad is None for weight in (*model.parameters(), *stretched.blocks.parameters()))
+
+
+def test_a_head_scale_serves_models_of_its_shape() -> None:
+    head_scale = extension_called("head-scale")
+    with pytest.raises(UserError, match="no scales before"):
+        head_scale.parameters()
+    lw.extended(make_model(ROTARY), [head_scale])
+    scales = head_scale.scales_LH
+    lw.extended(make_model({"name": "none"}), [head_scale])
+    assert head_scale.scales_LH is scales
+    other = build(ModelConfig(layers=3, width=64, heads=4), ROWS, [{"name": "none"}], Lengths(16, 16))
+    with pytest.raises(UserError, match=r"scales for \(2, 4\) layers and heads, and the model has \(3, 4\)"):
+        lw.extended(other, [head_scale])
+
+
+@torch.no_grad()
+def test_head_scales_stay_in_fp32() -> None:
+    model = make_model(ROTARY).bfloat16()
+    head_scale = extension_called("head-scale")
+    stretched = lw.extended(model, [head_scale])
+    assert head_scale.scales_LH.dtype == torch.float32 and stretched.embedding.weight.dtype == torch.bfloat16
+    assert stretched(draw_tokens(1, 20)).isfinite().all()
+    with pytest.raises(UserError, match="must stay in fp32"):
+        stretched.bfloat16()(draw_tokens(1, 20))
+
+
+# Stacking
+
+
+@pytest.mark.parametrize("name", TURNING)
+@torch.no_grad()
+def test_scales_stack_with_anything(name: str) -> None:
+    """The product of both scales, before a turning extension: the same as one scale of that size."""
+    model = make_model(ROTARY)
+    both = [lw.extension("uniform-scale", constant=1.2), lw.extension("head-scale", initial=1.5)]
+    stacked = lw.extended(model, [*both, extension_called(name)])
+    one = lw.extended(model, [lw.extension("uniform-scale", constant=1.8), extension_called(name)])
+    tokens_BT = draw_tokens(2, 40)
+    assert_same(stacked(tokens_BT), one(tokens_BT))
+    assert not torch.allclose(one(tokens_BT), lw.extended(model, [extension_called(name)])(tokens_BT), atol=1e-3)
+    if name != "self-extend":
+        after = lw.extended(model, [extension_called(name), *both])
+        assert_same(after(tokens_BT), one(tokens_BT))
+
+
+@torch.no_grad()
+def test_extending_twice_is_extending_with_both() -> None:
+    model = make_model(ROTARY)
+    first, second = extension_called("head-scale"), extension_called("yarn")
+    tokens_BT = draw_tokens(2, 40)
+    twice = lw.extended(lw.extended(model, [first]), [second])
+    assert torch.equal(twice(tokens_BT), lw.extended(model, [first, second])(tokens_BT))
+    assert [each.name for each in extensions_of(twice.encoding_at(1))] == ["head-scale", "yarn"]
+
+
+@pytest.mark.parametrize("first", TURNING)
+@pytest.mark.parametrize("second", TURNING)
+def test_two_that_turn_do_not_stack(first: str, second: str) -> None:
+    with pytest.raises(UserError, match=f"{second} does not stack with {first}"):
+        lw.extended(make_model(ROTARY), [extension_called(first), extension_called(second)])
+
+
+def test_self_extend_comes_last_and_head_scale_once() -> None:
+    with pytest.raises(UserError, match="uniform-scale cannot come after self-extend"):
+        lw.extended(make_model(ROTARY), [extension_called("self-extend"), extension_called("uniform-scale")])
+    with pytest.raises(UserError, match="head-scale does not stack with head-scale"):
+        lw.extended(make_model(ROTARY), [extension_called("head-scale"), extension_called("head-scale")])
+
+
+@pytest.mark.parametrize("name", TURNING)
+@pytest.mark.parametrize("encoding", ["none", "alibi", "t5", "sinusoidal", "learned"])
+def test_what_does_not_turn_cannot_be_turned_otherwise(name: str, encoding: str) -> None:
+    model = make_model({"name": encoding})
+    with pytest.raises(UserError, match=rf"{name} applies to no layer of this model \(encodings: {encoding}\)"):
+        lw.extended(model, [extension_called(name)])
+    with pytest.raises(UserError, match=r"does not apply to the encoding .* turned by angles"):
+        extension_called(name).wrap(model.encoding_at(0), 0)
+
+
+@torch.no_grad()
+def test_a_schedule_is_extended_where_it_turns_and_says_so() -> None:
+    model = make_model(ROTARY, {"name": "t5"})
+    stretched = lw.extended(model, [lw.extension("uniform-scale", constant=1.2), extension_called("yarn")])
+    layers = stretched.resolved_layers()
+    assert [layer["encoding"] for layer in layers] == ["rotary", "t5"]
+    assert [[each["name"] for each in layer["extensions"]] for layer in layers] == [
+        ["uniform-scale", "yarn"],
+        ["uniform-scale"],
+    ]
+    assert layers[0]["extensions"][1]["factor"] == 4.0 and layers[0]["magnitude"] == pytest.approx(1.1386, abs=1e-4)
+    assert layers[0]["slowest_wavelength"] > 2 * model.encoding_at(0).resolved()["slowest_wavelength"]
+    assert not any(weight.requires_grad for weight in stretched.parameters())
+    assert all(weight.requires_grad for weight in model.parameters())
+    json.dumps(layers)
+
+
+def test_context_grows() -> None:
+    model = make_model(ROTARY)
+
+    def context(stretched: Extended) -> int:
+        return stretched.encoding_at(0).geometry.context
+
+    assert context(lw.extended(model, [lw.extension("yarn", factor=8)])) == 8 * TRAINED
+    assert context(lw.extended(model, [lw.extension("yarn", factor=2)])) == 4 * TRAINED, "as before"
+    assert context(lw.extended(model, [lw.extension("self-extend", group=8, window=4)])) == 12 * 8 + 4
+    assert context(lw.extended(model, [extension_called("dynamic-ntk")], context=1000)) == 1000
+    assert model.encoding_at(0).geometry.context == 4 * TRAINED
+    assert lw.extended(model, []).encoding_at(0).geometry.trained_context == TRAINED
+    with pytest.raises(UserError, match="ends at position 63"):
+        lw.extended(make_model({"name": "learned"}), [extension_called("uniform-scale")], context=65)
+    stretched = lw.extended(make_model({"name": "learned"}), [extension_called("uniform-scale")])
+    with pytest.raises(UserError, match="position 64 is beyond the last one"):
+        stretched(draw_tokens(1, 65))
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("yan", {}, "unknown extension 'yan'; did you mean 'yarn'"),
+        ("yarn", {}, "missing setting 'extension yarn.factor'"),
+        ("yarn", {"factor": 0.5}, "factor must be 1 or more"),
+        ("yarn", {"factor": 2, "beta": 3}, "did you mean 'beta_slow' or 'beta_fast'"),
+        ("yarn", {"factor": 2, "beta_fast": 1, "beta_slow": 2}, "below beta_fast"),
+        ("yarn", {"factor": 2, "attention_factor": 0}, "attention_factor must be above 0"),
+        ("llama3", {"factor": 2, "low": 4, "high": 1}, "below high"),
+        ("longrope", {"factor": 2, "long": [1.0], "short": [1.0, 2.0]}, "as many factors"),
+        ("longrope", {"factor": 2, "long": [0.0], "short": [1.0]}, "above 0"),
+        ("uniform-scale", {}, "either a constant, or a slope"),
+        ("uniform-scale", {"constant": 1.2, "slope": 0.3}, "either a constant, or a slope"),
+        ("uniform-scale", {"constant": 0.0}, "constant must be above 0"),
+        ("uniform-scale", {"slope": -0.1}, "slope must be 0 or more"),
+        ("head-scale", {"initial": 0.9}, "not below floor 1"),
+        ("head-scale", {"floor": -1.0}, "floor must be 0 or more"),
+        ("position-interpolation", {"factor": 0.9}, "factor must be 1 or more"),
+        ("ntk", {"factor": 0.9}, "factor must be 1 or more"),
+        ("dynamic-ntk", {"factor": 0.9}, "factor must be 1 or more"),
+        ("self-extend", {"group": 0, "window": 3}, "1 or more"),
+    ],
+)
+def test_wrong_settings_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        lw.extension(name, **settings)
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "settings", "message"),
+    [
+        ({"name": "rotary", "fraction": 0.125}, "ntk", {"factor": 2.0}, "needs two turned pairs or more, not 1"),
+        ({"name": "rotary", "fraction": 0.125}, "yarn", {"factor": 2.0}, "needs two turned pairs or more, not 1"),
+        (ROTARY, "longrope", {"factor": 2.0, "long": [1.0], "short": [1.0]}, "factors for 1 pairs, and 4 are turned"),
+        (ROTARY, "self-extend", {"group": 2, "window": 16}, "below the trained length 16, not 16"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused(
+    table: dict[str, Any], name: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        lw.extended(make_model(table), [lw.extension(name, **settings)])
+
+
+class Curved(Encoding):
+    """Angles that grow with the square of the position, or frequencies that are no geometric series."""
+
+    name = "curved"
+    square = True
+
+    def angles(self, positions_BT: Tensor) -> Tensor:
+        p_BT = positions_BT.float()
+        return (p_BT**2 if self.square else p_BT)[..., None] * torch.tensor([1.0, 0.9, 0.1])
+
+
+def test_angles_of_another_kind_are_refused() -> None:
+    encoding = Curved(Curved.Config(), Geometry.of(width=32, heads=4))
+    with pytest.raises(UserError, match="grow linearly"):
+        lw.extension("position-interpolation", factor=2).wrap(encoding, 0)
+    encoding.square = False
+    lw.extension("position-interpolation", factor=2).wrap(encoding, 0)
+    with pytest.raises(UserError, match="geometric series"):
+        lw.extension("yarn", factor=2).wrap(encoding, 0)
+
+
+# Around it
+
+
+@torch.no_grad()
+def test_a_deep_copy_can_be_fine_tuned_alone() -> None:
+    model = make_model(ROTARY)
+    tokens_BT = draw_tokens(2, 40)
+    stretched = lw.extended(model, [extension_called("yarn")])
+    own = copy.deepcopy(stretched).requires_grad_(True)
+    expected = stretched(tokens_BT)
+    assert torch.equal(own(tokens_BT), expected)
+    for weight in own.parameters():
+        weight += 1
+    assert torch.equal(stretched(tokens_BT), expected)
+
+
+def test_large_positions_in_bf16_models_are_turned_in_fp32() -> None:
+    model = make_model(ROTARY).bfloat16()
+    wrapped = lw.extended(model, [lw.extension("position-interpolation", factor=4)]).encoding_at(0)
+    positions_BT = torch.tensor([[65537]])
+    angles = wrapped.angles(positions_BT)
+    assert angles is not None and angles.dtype == torch.float32
+    assert float(angles[0, 0, 0]) == 65537 / 4
+
+
+PLUG_IN = '''
+"""Attention logits divided by one number."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from lengthwise.encodings.encoding import Encoding
+from lengthwise.extensions.extension import Extension
+
+
+class FlatHeads(Extension):
+    """Attention logits divided by one number."""
+
+    name = "flat-heads"
+
+    @dataclass(frozen=True)
+    class Config:
+        divisor: float = 2.0
+
+    def subclass(self, encoding: Encoding, layer: int) -> type[Encoding]:
+        divisor = self.config.divisor
+
+        class Flat(type(encoding)):
+            def scale(self, positions_BT: Tensor) -> float | Tensor:
+                return super().scale(positions_BT) / divisor
+
+        return Flat
+'''
+
+
+def call(folder: Path, *words: str) -> str:
+    environment = {**os.environ, "LENGTHWISE_PATH": str(folder), "COLUMNS": "160"}
+    done = subprocess.run([sys.executable, "-c", *words], env=environment, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_file_of_ones_own_is_an_extension(tmp_path: Path) -> None:
+    (tmp_path / "extensions").mkdir()
+    (tmp_path / "extensions/flat_heads.py").write_text(PLUG_IN)
+    command = "from lengthwise.cli import main; main()"
+    rows = {row["name"]: row for row in json.loads(call(tmp_path, command, "list", "extensions", "--json"))}
+    assert set(rows) == {*SETTINGS, "flat-heads"}
+    assert rows["flat-heads"]["settings"] == {"divisor": "2.0"} and rows["yarn"]["settings"]["factor"] == "required"
+    assert "divided by one number" in call(tmp_path, command, "list", "extensions")
+    program = """
+import lengthwise as lw
+found = [lw.extension("flat-heads", divisor=4.0), lw.extension("flat-heads")]
+print(found[1].wrap(found[0].wrap(lw.encoding("none"), 0), 0).scale(None))
+"""
+    assert float(call(tmp_path, program)) == pytest.approx(64**-0.5 / 8)
+
+
+def test_listing_needs_no_torch() -> None:
+    program = "import sys; from lengthwise import registry; registry.extensions.names(); print('torch' in sys.modules)"
+    assert call(Path(__file__).parent, program).strip() == "False"
+
+
+def test_head_scale_is_what_it_says() -> None:
+    assert isinstance(lw.extension("head-scale"), HeadScale)
+    assert lw.extension("head-scale").config == HeadScale.Config(initial=1.6, floor=1.0)

@@ -1,0 +1,126 @@
+"""Fleets that our kernels work for equal those that PyTorch works for, in Triton's interpreter on the CPU."""
+
+import pytest
+import torch
+from conftest import INTERPRETED
+from torch import Tensor
+from torch.func import vmap
+
+from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.recipe import DataConfig
+from lengthwise.model.beside import when_differentiated
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
+from lengthwise.model.linear import multiply
+from lengthwise.model.picking import pick
+from lengthwise.study import make_task
+
+pytestmark = pytest.mark.skipif(not INTERPRETED, reason="test_interpreted runs it in a process of its own")
+
+CPU = torch.device("cpu")
+TASK = make_task("copy.words")
+DATA = DataConfig(train_lengths=(2, 5), test_lengths=(6, 7), examples=0)
+
+
+def batch_of(count: int, first: int = 0) -> Batch:
+    examples = [TrainingData(TASK, DATA, seed=seed).slice(first, 4) for seed in range(count)]
+    return Batch.of(collate(examples, 0, 32, 4), 0, CPU)
+
+
+def fleet_of(encodings: list[str], count: int, style: str) -> Fleet:
+    config = ModelConfig(layers=len(encodings), width=32, heads=2, dropout=0.1, style=style)  # type: ignore[arg-type]
+    tables = [{"name": name} for name in encodings]
+    fleet = Fleet(build(config, TASK.vocabulary.rows, tables, Lengths(64, 64)), count, CPU)
+    fleet.initialize(list(range(count)))
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("encodings", "count", "style"),
+    [
+        *((name.split(), 2, "t5") for name in ("none none", "t5", "alibi", "rotary", "sinusoidal", "learned")),
+        (["rotary", "t5"], 1, "t5"),
+        (["rotary", "t5"], 2, "llama"),
+        (["none"], 1, "llama"),
+    ],
+)
+def test_losses_gradients_and_predictions_are_the_same(encodings: list[str], count: int, style: str) -> None:
+    fleet = fleet_of(encodings, count, style)
+    assert fleet.kernels
+    keys = fleet.keys(torch.arange(count) + 7)
+    fleet.gradients(batch_of(count, 100), keys)  # nothing of it may be left
+    batch = batch_of(count)
+    losses, gradients = fleet.gradients(batch, keys)
+    gradients = {name: each.clone() for name, each in gradients.items()}
+    predicted = fleet.predictions(fleet.matrix_NW, batch)
+    fleet.kernels = False
+    expected_losses, expected = fleet.gradients(batch, keys)
+    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-5)
+    assert gradients.keys() == expected.keys()
+    for section, gradient in gradients.items():
+        assert (gradient - expected[section]).norm() <= 1e-5 * expected[section].norm(), section
+    assert torch.equal(predicted, fleet.predictions(fleet.matrix_NW, batch))
+
+
+def test_sections_are_told_in_the_order_of_the_passes() -> None:
+    fleet, told = fleet_of(["t5"] * 3, 2, "t5"), []
+    fleet.gradients(
+        batch_of(2), None, lambda name: told.append(("reads", name)), lambda name: told.append(("wrote", name))
+    )
+    blocks = [f"blocks.{layer}" for layer in range(3)]
+    reads = [("reads", name) for name in ("embedding", "encodings.0", *blocks, "output")]
+    assert told == [*reads, *(("wrote", name) for name in ("output", *reversed(blocks)))]
+
+
+def test_a_gradient_goes_home_and_nowhere_else() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, weights = torch.randn(3, 5, 4, generator=draw), torch.randn(3, 40, generator=draw)
+    homes = torch.full((3, 40), 9.0)
+    weight = weights[:, 8:32].unflatten(1, (4, 6)).requires_grad_()
+    leaf = x.clone().requires_grad_()
+    product = vmap(multiply)(leaf, weight, homes[:, 8:32].unflatten(1, (4, 6)))
+    expected = torch.einsum("nmi,nio->nmo", leaf, weight)
+    torch.testing.assert_close(product, expected)
+    grad = torch.randn(product.shape, generator=draw)
+    dx, dweight = torch.autograd.grad(expected, [leaf, weight], grad)
+    found, nothing = torch.autograd.grad(product, [leaf, weight], grad, allow_unused=True)
+    torch.testing.assert_close(found, dx)
+    assert nothing is None
+    torch.testing.assert_close(homes[:, 8:32], dweight.flatten(1))
+    assert (homes[:, :8] == 9).all() and (homes[:, 32:] == 9).all()
+
+
+def test_picked_rows_and_their_gradient() -> None:
+    x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    numbers = torch.tensor([[4, 1, 0, 0], [5, 0, 2, 0]])
+    grad = torch.randn(2, 4, 3)
+    grad[:, 3] = 0.0  # what only fills up
+
+    def one(x_MD: Tensor, numbers_P: Tensor) -> Tensor:
+        return pick(x_MD[None], numbers_P[None]).squeeze(0)
+
+    picked = vmap(one)(x, numbers)
+    expected = torch.stack([each[chosen] for each, chosen in zip(x, numbers, strict=True)])
+    torch.testing.assert_close(picked, expected)
+    (found,), (wanted,) = torch.autograd.grad(picked, [x], grad), torch.autograd.grad(expected, [x], grad)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_mark_calls_when_all_after_it_was_differentiated() -> None:
+    calls: list[str] = []
+
+    class Late(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+            calls.append("after")
+            return grad * 2
+
+    x = torch.ones(3, requires_grad=True)
+    y = Late.apply(when_differentiated(Late.apply(x), lambda: calls.append("mark")))
+    (gradient,) = torch.autograd.grad(y.sum(), [x])
+    assert gradient.tolist() == [4, 4, 4] and calls == ["after", "mark", "after"]
