@@ -403,7 +403,7 @@ def test_a_bias_by_distance_is_the_bias(model: Decoder) -> None:
     assert pairs > 1000
 
 
-@pytest.mark.parametrize("backend", ["written", "fused", "kernel"])
+@pytest.mark.parametrize("backend", ["written", "fused"])
 def test_distances_of_index_equal_distances_of_position(model: Decoder, backend: Backend) -> None:
     """On packed rows, in every state that is no padding: what a fleet computes, and a model that knows positions."""
     model.backend = backend

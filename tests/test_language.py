@@ -238,6 +238,16 @@ def test_documents_cut_for_many_cores_have_the_same_tokens(
         np.testing.assert_array_equal(cut.documents(split).starts, store.documents(split).starts)
 
 
+def test_one_huge_line_is_a_document(tmp_path: Path) -> None:
+    letters = "".join(chr(97 + number) for number in stream(0, "letters").integers(26, size=300_000))
+    for split, text in (("train", letters), ("validation", " " * 200_000 + "end")):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "line.txt").write_text(text)
+    made = prepare(Corpus(tmp_path), LanguageData(vocabulary=600), tmp_path / "tokens", lambda text: None)
+    assert made.tokenizer.decode(made.documents("train")[0]) == letters
+    assert made.manifest["splits"]["validation"]["characters"] == 200_003
+
+
 def test_a_store_is_made_once_and_anew_when_the_corpus_changes(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     said: list[str] = []

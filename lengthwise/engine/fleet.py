@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from lengthwise.engine.batches import Batches
-from lengthwise.model import kernel, loss_kernel
+from lengthwise.model import kernel, loss_kernel, norm_kernel
 from lengthwise.model.beside import beside, when_differentiated
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
@@ -108,7 +108,7 @@ class Fleet:
         self.count = count
         self.device = device
         self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        self.kernels = kernel.available(device)
+        self.kernels = kernel.available(device) and norm_kernel.supports(model.config.width)
         self.shapes = {name: p.shape for name, p in model.named_parameters()}
         self.sections = sections_of(model)
         self.matrix_NW = torch.zeros(count, sum(each.size for each in self.sections.values()), device=device)
@@ -119,7 +119,7 @@ class Fleet:
 
     @property
     def kernels(self) -> bool:
-        """Whether our own kernels do the work: they do where they can run."""
+        """Whether our own kernels do the work: they do where they can, on a GPU, if the width is a multiple of 16."""
         return self.model.backend == "kernel"
 
     @kernels.setter
@@ -243,8 +243,8 @@ class Fleet:
             return vmap(alone, in_dims=(*stacks, *(None if each is None else 0 for each in arrays)))(
                 weights, homes, *arrays
             )
-        one = [{name: value.squeeze(0) for name, value in group.items()} for group in (weights, homes)]
-        return alone(*one, *(None if each is None else each.squeeze(0) for each in arrays)).unsqueeze(0)
+        own, home = ({name: value.squeeze(0) for name, value in group.items()} for group in (weights, homes))
+        return alone(own, home, *(None if each is None else each.squeeze(0) for each in arrays)).unsqueeze(0)
 
 
 def _home(weight: str) -> str:

@@ -37,6 +37,10 @@ TOGETHER = 4_000_000
 BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])(?= [^\W\d_])")
 """Where a text can be cut without changing its tokens: none reaches over a space between two letters."""
 
+LONGEST_WORD = 1000
+"""Characters; training a tokenizer takes time that grows with the square of a word's length."""
+ENDLESS_WORD = re.compile(rf"\S{{{LONGEST_WORD}}}|\s{{{LONGEST_WORD}}}")
+
 
 @dataclass(frozen=True)
 class Documents:
@@ -121,7 +125,7 @@ def prepare(corpus: Corpus, data: LanguageData, folder: Path, note: Callable[[st
 def _write(corpus: Corpus, data: LanguageData, folder: Path, decides: dict, note: Callable[[str], None]) -> None:
     note(f"training a tokenizer on {corpus.path}")
     texts = (document.text for document in corpus.documents(["train"]))
-    tokenizer = Tokenizer.train(_at_most(texts, data.tokenizer_characters), data.vocabulary)
+    tokenizer = Tokenizer.train(_first(texts, data.tokenizer_characters), data.vocabulary)
     (folder / "tokenizer.json").write_text(tokenizer.text())
     dtype = np.dtype(np.uint16 if tokenizer.rows <= 2**16 else np.uint32)
     note(f"encoding {corpus.path} with {tokenizer.rows:,} tokens")
@@ -153,12 +157,15 @@ def _write(corpus: Corpus, data: LanguageData, folder: Path, decides: dict, note
     write_json(folder / "manifest.json", manifest)
 
 
-def _at_most(texts: Iterable[str], characters: int) -> Iterator[str]:
+def _first(texts: Iterable[str], characters: int) -> Iterator[str]:
+    """So many characters of the texts; a text with an endless word comes in small pieces."""
     for text in texts:
         if characters <= 0:
             return
-        yield text[:characters]
+        text = text[:characters]
         characters -= len(text)
+        size = LONGEST_WORD if ENDLESS_WORD.search(text) else len(text)
+        yield from (text[start : start + size] for start in range(0, len(text), size))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,10 @@ GPU of 132 multiprocessors has 3 programs for each with 1,664 tokens of width 76
 WARPS = 4
 
 
+def supports(width: int) -> bool:
+    return width % 16 == 0 and width <= ELEMENTS
+
+
 def join_norm(
     x_NMD: Tensor,
     y_NMD: Tensor | None,
@@ -62,7 +66,7 @@ def add_drop(x_NMD: Tensor, y_NMD: Tensor, key_N: Tensor | None, rate: float) ->
 
 def _check(x_NMD: Tensor, rate: float) -> None:
     width = x_NMD.shape[-1]
-    if x_NMD.ndim != 3 or width % 16 or width > ELEMENTS:
+    if x_NMD.ndim != 3 or not supports(width):
         raise ValueError(f"the kernel takes (N, M, D) with D a multiple of 16 up to {ELEMENTS}, not {x_NMD.shape}")
     if x_NMD.dtype not in (torch.float32, torch.bfloat16):
         raise ValueError(f"the kernel takes float32 and bfloat16, not {x_NMD.dtype}")
