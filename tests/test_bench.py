@@ -14,6 +14,7 @@ from rich.console import Console
 from lengthwise.bench import commands, evaluation, growth, hugging_face, trainer, training
 from lengthwise.bench.arithmetic import Peak, Work, matrix_weights, measure_peak, training_flops
 from lengthwise.bench.commands import Bench
+from lengthwise.bench.profile import profile_step
 from lengthwise.bench.report import Report, cell, command
 from lengthwise.bench.start import time_start
 from lengthwise.bench.workload import Workload, workload
@@ -212,6 +213,15 @@ def test_a_process_is_timed_from_its_start() -> None:
     assert (cold.cache, warm.cache) == ("cold", "warm")
     for times in (cold, warm):
         assert times.process_seconds > times.start_up_seconds > 0
+
+
+def test_a_profile_accounts_for_a_step() -> None:
+    times = list(profile_step(small_workload(), torch.device("cpu")))
+    assert sum(each.share for each in times) == pytest.approx(1)
+    assert [each.microseconds for each in times] == sorted((each.microseconds for each in times), reverse=True)
+    products = sum(each.calls for each in times if each.kernel in ("aten::mm", "aten::bmm"))
+    layers = small_workload().runs()[0].model.layers
+    assert products >= 3 * (4 * layers + 1), "four products a layer and the logits, each forwards and twice backwards"
 
 
 def test_commands_print_a_table_and_write_json(

@@ -30,9 +30,10 @@ from lengthwise.language.passkey import DIGITS, Passkeys, draw_key
 from lengthwise.language.processes import Processes
 from lengthwise.language.settings import LanguageData, LanguageSettings, LanguageTraining, read_count, settings_from
 from lengthwise.language.sharded import ShardedLearner
+from lengthwise.language.source import Source
 from lengthwise.language.store import Documents, TokenStore, prepare
 from lengthwise.language.tokenizer import BEGIN, END, Tokenizer
-from lengthwise.language.training import Source, train_language_model
+from lengthwise.language.training import train_language_model
 from lengthwise.language.whole import WholeLearner
 from lengthwise.language.windows import Arrangement, Windows
 from lengthwise.records.files import read_json, read_rows
@@ -55,12 +56,8 @@ def write_corpus(folder: Path) -> Path:
     for split, sizes in {"train": (900, 40, 700, 15, 500), "validation": (300, 50), "test": (100,)}.items():
         (folder / split).mkdir(parents=True)
         for number, size in enumerate(sizes):
-            (folder / split / f"{number}.txt").write_text(sentences(hash_free(split, number), size))
+            (folder / split / f"{number}.txt").write_text(sentences(len(split) * 1000 + number, size))
     return folder
-
-
-def hash_free(split: str, number: int) -> int:
-    return len(split) * 1000 + number
 
 
 @pytest.fixture(scope="module")

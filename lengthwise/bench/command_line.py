@@ -105,6 +105,20 @@ def bench_growth_command(
     _bench(device, out).growth([each.value for each in what], encoding, steps)
 
 
+@bench_app.command("profile")
+def bench_profile_command(
+    device: Device = "auto",
+    size: Annotated[str, typer.Option(help="tiny, small or base.")] = "",
+    encoding: Annotated[str, typer.Option(help="An encoding.")] = "none",
+    fleet: Annotated[int, typer.Option(min=1, help="Models side by side.")] = 1,
+    task: TaskName = "copy.repeat",
+    longest: Annotated[int, typer.Option(min=1, help="Kernels that are shown.")] = 30,
+    out: Out = None,
+) -> None:
+    """Show where the time of a training step goes, kernel by kernel."""
+    _bench(device, out).profile(size, encoding, fleet, task, longest)
+
+
 @bench_app.command("start")
 def bench_start_command(
     device: Device = "auto",

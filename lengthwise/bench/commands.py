@@ -13,6 +13,7 @@ from lengthwise.bench.arithmetic import Peak, measure_peak
 from lengthwise.bench.evaluation import time_evaluation
 from lengthwise.bench.growth import growth_row, points
 from lengthwise.bench.hugging_face import require_transformers
+from lengthwise.bench.profile import profile_step
 from lengthwise.bench.report import Report
 from lengthwise.bench.start import time_start
 from lengthwise.bench.trainer import trainer_row
@@ -44,6 +45,9 @@ GROWTH = {
     "grows": "grows", "value": "to", "batch": "examples", "tokens_per_step": "tokens", "step_ms": "ms a step",
     "step_ms_per_model": "per model", "microseconds_per_token": "µs a token", "flops": "TFLOP/s",
     "peak_share": "% of peak", "peak_memory_gib": "GiB", "note": "note",
+}  # fmt: skip
+PROFILE = {
+    "kernel": "kernel", "calls": "calls a step", "microseconds": "µs a step", "share": "% of all",
 }  # fmt: skip
 START = {
     "size": "size", "encoding": "encoding", "cache": "cache", "start_up_seconds": "to first step s",
@@ -163,6 +167,23 @@ class Bench:
                 row = growth_row(point, times)
                 self.report.add("growth", row, f"{series} {point.value}: {_told(row)}")
         self.report.show("growth", GROWTH, "Cost as the work grows")
+
+    def profile(
+        self, size: str = "", encoding: str = "none", fleet: int = 1, task: str = "copy.repeat", longest: int = 30
+    ) -> None:
+        """The kernels of a step; all of them go to the file, the longest are shown."""
+        size = self.sizes([size] if size else [])[0]
+        chosen = workload(size, encoding, fleet, task)
+        rows = [
+            {"size": size, "encoding": encoding, "fleet": fleet, **asdict(times)}
+            for times in profile_step(chosen, self.device)
+        ]
+        for row in rows:
+            self.report.add("profile", row)
+        total = sum(row["microseconds"] for row in rows)
+        self.report.show_rows(
+            rows[:longest], PROFILE, f"A step of {fleet} x {size}, {encoding}: {total:,.0f} µs in all"
+        )
 
     def start(self, sizes: Sequence[str] = (), encodings: Sequence[str] = ()) -> None:
         """Fresh processes, with an empty cache and with a filled one."""

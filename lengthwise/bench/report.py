@@ -49,7 +49,9 @@ class Report:
 
     def show(self, section: str, columns: Columns, title: str = "") -> None:
         """Prints the rows of a section."""
-        rows = self.sections.get(section, [])
+        self.show_rows(self.sections.get(section, []), columns, title)
+
+    def show_rows(self, rows: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> None:
         if rows:
             table = table_of(rows, columns, title)
             if not self.console.is_terminal:  # a file has room for whole lines

@@ -17,7 +17,7 @@ from typing import Any
 from lengthwise.bench.workload import Workload
 from lengthwise.errors import RunError
 
-CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "CUDA_CACHE_PATH": "cuda"}
+CACHES = {"TRITON_CACHE_DIR": "triton", "CUDA_CACHE_PATH": "cuda"}
 
 
 @dataclass(frozen=True)

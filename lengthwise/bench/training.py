@@ -126,6 +126,7 @@ class Session:
         """Seconds for one validation."""
         sequences = self.validation
         start = time.perf_counter()
+        self.updater.settle()
         self.trainer.examination.outcomes(self.trainer.fleet.matrix_NW, sequences)
         return time.perf_counter() - start
 

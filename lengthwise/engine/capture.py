@@ -78,6 +78,11 @@ class CapturedUpdater(Updater):
             arrived.record()
         return Measured(values, arrived.synchronize)
 
+    def launch_only(self) -> None:
+        self.captures = False
+        for room in self.rooms.values():
+            room.graphs = dict.fromkeys(room.graphs)
+
     def settle(self) -> None:
         """Does the update that waits, so that the weights are those after the last step."""
         if self.waits:
@@ -234,9 +239,7 @@ class CapturedUpdater(Updater):
             raise
         except Exception as error:
             self.note(f"cannot capture steps here, so they are slower ({_first_line(error)})")
-            self.captures = False
-            for each in self.rooms.values():
-                each.graphs = dict.fromkeys(each.graphs)
+            self.launch_only()
             return
         finally:
             self.waits = waits  # nothing was done yet

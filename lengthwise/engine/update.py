@@ -65,6 +65,9 @@ class Updater:
         batch = Batch.of(steps.batches, index, self.fleet.device)
         return self.step(batch, self.fleet.keys(seeds_N), rates_N, corrections_2)
 
+    def launch_only(self) -> None:
+        """From now on every kernel is launched by itself, for whoever wants to see them."""
+
     def settle(self) -> None:
         """Afterwards the weights are those after the last step."""
 

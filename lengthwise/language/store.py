@@ -164,7 +164,7 @@ def _first(texts: Iterable[str], characters: int) -> Iterator[str]:
             return
         text = text[:characters]
         characters -= len(text)
-        size = LONGEST_WORD if ENDLESS_WORD.search(text) else len(text)
+        size = LONGEST_WORD if ENDLESS_WORD.search(text) else max(1, len(text))
         yield from (text[start : start + size] for start in range(0, len(text), size))
 
 

@@ -18,25 +18,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.state import save_tensors
 from lengthwise.engine.training import STEPS_AT_ONCE, Progress, device_name, resolved_encodings
-from lengthwise.engine.update import Measured, Steps
+from lengthwise.engine.update import Measured
 from lengthwise.errors import UserError
 from lengthwise.language.corpus import Corpus
 from lengthwise.language.learner import Learner
 from lengthwise.language.model import TOKENIZER, build_language_model, resolved_layers
-from lengthwise.language.passkey import Passkeys
 from lengthwise.language.processes import Processes, together
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.language.sharded import ShardedLearner
+from lengthwise.language.source import Source
 from lengthwise.language.store import TokenStore, prepare
 from lengthwise.language.whole import WholeLearner
-from lengthwise.language.windows import Arrangement, Windows
+from lengthwise.language.windows import Arrangement
 from lengthwise.records.directory import RunDirectory, StudyDirectory, differences
 from lengthwise.records.files import append_rows, read_json, read_rows, write_json, write_rows, write_text
 from lengthwise.records.provenance import provenance
-from lengthwise.seeding import derive, stream
+from lengthwise.seeding import stream
 
 TOKENS_AT_ONCE = 2**21
 """Tokens that are prepared together, where fewer than the usual number of steps have as many."""
@@ -81,41 +80,6 @@ def train_language_model(
         trainer.run()
         processes.wait()
     return True
-
-
-class Source:
-    """Prepares steps: the same ones, however they are cut into stretches."""
-
-    def __init__(self, settings: LanguageSettings, store: TokenStore, processes: Processes) -> None:
-        self.settings, self.processes = settings, processes
-        documents, context = store.documents("train"), settings.data.context
-        if context > documents.longest - 1:
-            raise UserError(
-                f"a context of {context} tokens is longer than any document of the corpus (the longest has "
-                f"{documents.longest}), so that no row would be that long; choose a shorter --context"
-            )
-        share = settings.data.passkey_share
-        self.arrangement = Arrangement(documents, context, store.tokenizer.padding)
-        self.windows = Windows(self.arrangement, settings.seed, Passkeys(store.tokenizer) if share else None, share)
-        self.part = processes.part(settings.rows)
-
-    def steps(self, first: int, end: int) -> Steps:
-        settings, numbers = self.settings, range(first, end)
-        rates = [[settings.training.learning_rate_at(step)] for step in numbers]
-        seeds = [[derive(settings.seed, "dropout", step, self.processes.number)] for step in numbers]
-        recipe = settings.training.recipe
-        return Steps(
-            self.windows.batches(first, end, settings.rows, self.part),
-            seeds_KN=np.array(seeds),
-            rates_KN=np.array(rates, np.float32),
-            corrections_K2=np.array([corrections(recipe, step) for step in numbers], np.float32),
-        )
-
-    @property
-    def epochs(self) -> float:
-        """How often the whole corpus is read."""
-        rows = self.settings.training.steps * self.settings.rows
-        return rows * (1 - self.settings.data.passkey_share) / len(self.arrangement)
 
 
 class LanguageTrainer:

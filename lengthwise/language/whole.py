@@ -79,6 +79,7 @@ class WholeLearner(Learner):
             self.saver.save(self.state, folder / STATE)
 
     def forget(self, folder: Path) -> None:
+        self.saver.wait()
         if self.processes.is_first:
             for file in (folder / STATE, previous(folder / STATE)):
                 file.unlink(missing_ok=True)
