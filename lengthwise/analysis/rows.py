@@ -7,7 +7,8 @@ runs/scan/analysis/
 Imports no torch, so that reports can read them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,13 @@ from lengthwise.records.directory import make_folder
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 
 Row = dict[str, Any]
+
+DISTANCES = ("distance", "distance-published")
+"""Ours, and the published variant."""
+
+HEAD_KINDS = ("previous", "diagonal", "induction")
+KIND = 0.5
+"""A head is of a kind from this score on, if it is also at least twice that of a head that looks evenly."""
 
 VERSION = 1
 """Part of what was asked: raised when a change to this code changes the numbers, so that they are computed again."""
@@ -53,3 +61,53 @@ def load_rows(path: Path, kind: str) -> list[Row]:
 def load_maps(path: Path) -> list[Row]:
     """The example attention maps of all runs that have some."""
     return [read_json(file) for file in sorted((path / "maps").glob("*.json"))]
+
+
+@dataclass(frozen=True)
+class AnalysisRows:
+    """All that was found by looking into the runs of a study; empty where nobody has looked."""
+
+    distances: list[Row] = field(default_factory=list)
+    """Of both variants, told apart by `variant`."""
+    heads: list[Row] = field(default_factory=list)
+    probes: list[Row] = field(default_factory=list)
+    failures: list[Row] = field(default_factory=list)
+    maps: list[Row] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any((self.distances, self.heads, self.probes, self.failures, self.maps))
+
+    def of_runs(self, runs: Container[str], checkpoint: str = "last") -> "AnalysisRows":
+        """Only of these runs (fingerprints), at this checkpoint: a folder keeps rows of runs that are gone."""
+
+        def kept(rows: list[Row]) -> list[Row]:
+            return [
+                row
+                for row in rows
+                if row["run"] in runs
+                and row.get("reference_run", row["run"]) in runs
+                and row["checkpoint"] == checkpoint
+            ]
+
+        return AnalysisRows(*map(kept, (self.distances, self.heads, self.probes, self.failures, self.maps)))
+
+
+def load_analysis(path: Path) -> AnalysisRows:
+    """Everything in an `analysis` folder; it need not be there."""
+    return AnalysisRows(
+        [row for kind in DISTANCES for row in load_rows(path, kind)],
+        load_rows(path, "heads"),
+        load_rows(path, "probes"),
+        load_rows(path, "failures"),
+        load_maps(path),
+    )
+
+
+def is_kind(row: Row, kind: str) -> bool:
+    """Whether the head of a row looks mostly at the token before (`previous`), at itself, or by `induction`."""
+    score, even = row[kind], row["even"][kind]
+    return score is not None and score >= KIND and score >= 2 * even
+
+
+def distance_label(row: Row) -> str:
+    return f"{row['encoding']} (other seed)" if row["encoding"] == row["reference"] else row["encoding"]
