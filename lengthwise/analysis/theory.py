@@ -17,6 +17,7 @@ from lengthwise.model.attention import Attention
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder, ReluFeedForward, RMSNorm
+from lengthwise.model.residual import Residual
 from lengthwise.seeding import derive
 
 ONE, FIRST, INVERSE, POSITION, LARGE = range(5)
@@ -153,8 +154,8 @@ def residual_stream(model: Decoder, tokens_BT: Tensor) -> list[Tensor]:
     """
     stream: list[Tensor] = []
 
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        stream.append(output[0])
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | Residual) -> None:
+        stream.append((output.x_BTD if isinstance(output, Residual) else output)[0])
 
     hooks = [module.register_forward_hook(keep) for module in (model.embedding, *model.blocks)]
     try:

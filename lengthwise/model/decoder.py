@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.errors import UserError
-from lengthwise.model import embedding_kernel, norm_kernel
+from lengthwise.model import embedding_kernel
 from lengthwise.model.attention import Attention, Backend, Places
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.dropout import Dropout, place_keys
 from lengthwise.model.linear import Linear, multiply
+from lengthwise.model.residual import Residual
 from lengthwise.model.trace import Trace
 
 
@@ -33,16 +34,11 @@ class RMSNorm(nn.Module):
         wide = x.float()
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
 
-    def joined(self, x_BTD: Tensor, y_BTD: Tensor | None, dropout: Dropout) -> tuple[Tensor, Tensor]:
-        """The residual stream, `x` plus what dropout keeps of `y`, and the same normalised."""
-        if not dropout.kernel:
-            stream_BTD = x_BTD if y_BTD is None else dropout.add(x_BTD, y_BTD)
-            return stream_BTD, self(stream_BTD)
-        key = None if y_BTD is None else dropout.next_key()
-        given = (None if y_BTD is None else y_BTD.flatten(0, -2)[None], None if key is None else key[None])
-        home = None if self.home is None else self.home[None]
-        both = norm_kernel.join_norm(x_BTD.flatten(0, -2)[None], *given, dropout.rate, self.weight[None], home)
-        return both[0].view(x_BTD.shape), both[1].view(x_BTD.shape)
+    def joined(self, residual: Residual, dropout: Dropout) -> tuple[Residual, Tensor]:
+        """The residual stream with everything added, and the same normalised."""
+        if dropout.kernel:
+            return residual.normed(self.weight, self.home, dropout)
+        return residual, self(residual.x_BTD)
 
 
 class Embedding(nn.Embedding):
@@ -97,7 +93,7 @@ class Block(nn.Module):
 
     def forward(
         self,
-        x_BTD: Tensor,
+        residual: Residual,
         encoding: Encoding,
         places: Places,
         dropout: Dropout,
@@ -105,11 +101,12 @@ class Block(nn.Module):
         cache: Cache | None = None,
         trace: Trace | None = None,
         backend: Backend = "fused",
-    ) -> Tensor:
-        x_BTD, normed_BTD = self.attention_norm.joined(x_BTD, None, dropout)
+    ) -> Residual:
+        residual, normed_BTD = self.attention_norm.joined(residual, dropout)
         found_BTD = self.attention(normed_BTD, encoding, places, dropout, layer, cache, trace, backend)
-        x_BTD, normed_BTD = self.feed_forward_norm.joined(x_BTD, found_BTD, dropout)
-        return dropout.add(x_BTD, self.feed_forward(normed_BTD, dropout))
+        residual = residual.plus(found_BTD, dropout)
+        residual, normed_BTD = self.feed_forward_norm.joined(residual, dropout)
+        return residual.plus(self.feed_forward(normed_BTD, dropout), dropout)
 
 
 class Decoder(nn.Module):
@@ -173,20 +170,21 @@ class Decoder(nn.Module):
         """
         sizes = self.dropout_places()
         keys = [None for _ in sizes] if dropout_keys is None else dropout_keys.split(sizes)
-        x_BTD = self.begin(tokens_BT, places.query_BT, keys[0])
+        residual = Residual(self.begin(tokens_BT, places.query_BT, keys[0]))
         if trace is not None:
-            trace.record_residual(x_BTD)
+            trace.record_residual(residual.x_BTD)
         for layer, block in enumerate(self.blocks):
-            x_BTD = before(layer, x_BTD)
+            residual = residual._replace(x_BTD=before(layer, residual.x_BTD))
             dropout = self._dropout(keys[layer + 1])
-            x_BTD = block(x_BTD, self.encoding_at(layer), places, dropout, layer, cache, trace, self.backend)
+            residual = block(residual, self.encoding_at(layer), places, dropout, layer, cache, trace, self.backend)
             if trace is not None:
-                trace.record_residual(x_BTD)
+                residual = Residual(residual.whole(dropout))
+                trace.record_residual(residual.x_BTD)
         if cache is not None:
             cache.advance(tokens_BT.shape[1])
-        x_BTD = before(len(self.blocks), x_BTD)
+        residual = residual._replace(x_BTD=before(len(self.blocks), residual.x_BTD))
         dropout = self._dropout(keys[-1])
-        return dropout.drop(self.final_norm.joined(x_BTD, None, dropout)[1])
+        return dropout.drop(self.final_norm.joined(residual, dropout)[1])
 
     def begin(self, tokens_BT: Tensor, positions_BT: Tensor, keys: Tensor | None) -> Tensor:
         """What the first layer reads."""

@@ -41,16 +41,6 @@ class Dropout:
             return norm_kernel.drop(x.flatten(0, -2)[None], key[None], self.rate).view(x.shape)
         return x * (kept(x.shape, key, self.rate) / (1 - self.rate)).to(x.dtype)
 
-    def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """`x + drop(y)`."""
-        if not self.kernel:
-            return x + self.drop(y)
-        key = self.next_key()
-        stream = norm_kernel.add_drop(
-            x.flatten(0, -2)[None], y.flatten(0, -2)[None], None if key is None else key[None], self.rate
-        )
-        return stream.view(x.shape)
-
     def drop_relu(self, x: Tensor) -> Tensor:
         """`drop(relu(x))`, on a GPU in a kernel of its own: it is the largest array that is dropped from."""
         key = self.next_key()

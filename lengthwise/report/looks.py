@@ -24,6 +24,9 @@ INK = "#1b1f24"
 SCALE = ("#f4f1e6", "#c5dfc9", "#7fbfc0", "#3f8fb5", "#2b5c97", "#1d2f6b")
 """Accuracies from 0 to 1. Lightness falls evenly, so that the order survives colour blindness and grey paper."""
 
+ERRORS = {"correct": "#6f9f86", "wrong_symbol": "#c98b5f", "stopped_early": "#7d8fb8", "ran_on": "#b98fb0"}
+"""Colours of what becomes of an answer, the same as in `page.css`."""
+
 
 def looks(encodings: list[str]) -> dict[str, tuple[str, str]]:
     """Encoding -> colour and shape."""

@@ -1,0 +1,42 @@
+"""Attention maps of a few examples, packed for the page: as many as fit, all encodings of a task before the next."""
+
+import base64
+import json
+import zlib
+from typing import Any
+
+from lengthwise.analysis.rows import AnalysisRows, Row
+from lengthwise.records.rows import Results
+
+ROOM = 100_000
+"""Bytes of maps that a page has room for in any case."""
+
+
+def packed(results: Results, analysis: AnalysisRows, most: int) -> dict[str, Any]:
+    """`maps`: one for each run and example, with its weights deflated; `found`: how many there are on disk.
+
+    At most `most` bytes. Unseen lengths first: where encodings part ways.
+    """
+    order = {task: i for i, task in enumerate(results.tasks)}, {name: i for i, name in enumerate(results.encodings)}
+    runs = sorted(analysis.maps, key=lambda run: (order[0][run["task"]], order[1][run["encoding"]], run["seed"]))
+    pairs = [(run, example) for seen in (False, True) for run in runs for example in run["examples"] if example["seen"] == seen]  # fmt: skip
+    chosen: list[tuple[Row, Row]] = []
+    left = max(most, ROOM)
+    for run, example in pairs:
+        entry = _entry(run, example)
+        size = len(json.dumps(entry))
+        if size <= left:
+            left -= size
+            chosen.append((run, entry))
+    chosen.sort(key=lambda pair: (runs.index(pair[0]), not pair[1]["seen"]))
+    return {"maps": [entry for _, entry in chosen], "found": len(pairs)}
+
+
+def _entry(run: Row, example: Row) -> Row:
+    weights = zlib.compress(base64.b64decode(example["weights"]), 9)
+    return {
+        **{name: run[name] for name in ("task", "encoding", "seed")},
+        **{name: example[name] for name in ("length", "seen", "prompt_tokens", "layers", "heads")},
+        "tokens": list(map(str, example["tokens"])),
+        "weights": base64.b64encode(weights).decode(),
+    }

@@ -1,0 +1,64 @@
+"""Every figure of what analyses found, task by task."""
+
+from dataclasses import dataclass
+
+from lengthwise.analysis.rows import AnalysisRows
+from lengthwise.records.rows import Results
+from lengthwise.report import why
+from lengthwise.report.attention_figures import by_position_figures, distance_figure, reach_figure
+from lengthwise.report.drawing import Figure
+from lengthwise.report.failure_figures import anatomy_figure, probe_figure
+from lengthwise.report.head_maps import head_map_figures
+
+
+@dataclass(frozen=True)
+class TaskFindings:
+    """What was found on one task, and its figures; empty where an analysis was not made."""
+
+    task: str
+    comparisons: list[tuple[why.Comparison, Figure]]
+    looks: list[why.LayerLooks]
+    """Of unseen lengths, or of seen ones where there are no others."""
+    reach: Figure | None
+    by_position: list[Figure]
+    head_maps: list[Figure]
+    best: list[why.Probed]
+    probes: Figure | None
+    anatomy: list[why.Anatomy]
+    """Seen and unseen lengths each together."""
+    first_errors: Figure | None
+
+    @property
+    def figures(self) -> list[Figure]:
+        single = [figure for figure in (self.reach, self.probes, self.first_errors) if figure]
+        return [*(figure for _, figure in self.comparisons), *single, *self.by_position, *self.head_maps]
+
+
+def findings(results: Results, analysis: AnalysisRows) -> list[TaskFindings]:
+    return [_findings(analysis, task, results.encodings) for task in why.analysed(results, analysis)]
+
+
+def _findings(analysis: AnalysisRows, task: str, encodings: list[str]) -> TaskFindings:
+    looks = why.layer_looks(analysis, task)
+    looks = [each for each in looks if each.group == why.shown_group(looks)]
+    best = _in_order(why.best_layers(why.probed(analysis, task)), encodings)
+    by_length = why.anatomy(analysis, task, by_length=True)
+    return TaskFindings(
+        task,
+        [(each, distance_figure(each, encodings)) for each in why.comparisons(analysis, task)],
+        _in_order(looks, encodings),
+        reach_figure(looks, task, encodings) if looks else None,
+        by_position_figures(looks, task, encodings) if looks else [],
+        head_map_figures(analysis, task, encodings) if looks else [],
+        best,
+        probe_figure(best, task, encodings) if best else None,
+        _in_order(why.anatomy(analysis, task, by_length=False), encodings),
+        anatomy_figure(by_length, task, encodings) if by_length else None,
+    )
+
+
+def _in_order[Found: (why.LayerLooks, why.Probed, why.Anatomy)](
+    found: list[Found], encodings: list[str]
+) -> list[Found]:
+    """As the study declares its encodings; else as they were."""
+    return sorted(found, key=lambda each: encodings.index(each.encoding))

@@ -1,0 +1,133 @@
+"""A language model that is to be stretched: one that was trained here, or a Llama-shaped one from Hugging Face.
+
+Both are a decoder of ours, so that extensions and measurements know one kind of model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lengthwise.engine.state import checksum
+from lengthwise.errors import UserError
+from lengthwise.extensions.extended import Extended, extended, make_extension
+from lengthwise.language.corpus import Corpus
+from lengthwise.language.model import load_language_model
+from lengthwise.language.store import Documents, TokenStore
+from lengthwise.model.decoder import Decoder
+from lengthwise.records.files import read_json
+from lengthwise.stretching.foreign_tokenizer import ForeignTokenizer, TextTokenizer
+from lengthwise.stretching.hugging_face import Positions, is_hugging_face, load_decoder
+
+AUTO = "auto"
+"""As an extension's `factor`: how many times longer the context at hand is than the trained one."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    name: str
+    model: Decoder
+    """As trained; nothing here changes its weights."""
+    tokenizer: TextTokenizer
+    begins: np.ndarray
+    """Tokens that every document begins with."""
+    ends: np.ndarray
+    """Tokens that every document ends with; none in foreign models."""
+    store: TokenStore | None
+    """The tokens it was trained on, where they are still there."""
+    checksum: int
+    """Of its weights."""
+    key_rows: float | None
+    """Share of its training rows that held key-recall documents; None where nobody knows."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> int:
+        """Tokens of the longest sequences of training."""
+        return self.model.encoding_at(0).geometry.trained_context
+
+    def stretched(self, tables: Sequence[dict[str, Any]], context: int) -> Extended:
+        """The model under extensions, to read so many tokens; without any, as it was trained."""
+        chosen = [make_extension(at_context(table, context, self.trained)) for table in tables]
+        return extended(self.model, chosen, context)
+
+    def documents(self, split: str, corpus: Path | None = None, tokens: int = 0) -> Documents:
+        """Documents of the corpus it was trained on, or of another.
+
+        `tokens`: whole documents from the first on until there are so many; 0 for all.
+        """
+        if corpus is None:
+            if self.store is None:
+                raise UserError(f"{self.name} comes without its tokens; say with --corpus what it is to read")
+            return self.store.documents(split)
+        found, total = [], 0
+        for document in Corpus(corpus).documents([split]):
+            if document.text.strip():
+                found.append(np.concatenate([self.begins, self.tokenizer.encode(document.text), self.ends]))
+                total += len(found[-1])
+                if tokens and total >= tokens:
+                    break
+        if not found:
+            raise UserError(f"{corpus} has no {split} documents; give it a folder {split} (and train)")
+        return Documents(np.concatenate(found), np.cumsum([0, *map(len, found)]))
+
+
+def open_subject(
+    path: Path,
+    device: torch.device,
+    store: Path | None = None,
+    positions: Positions = "auto",
+    trained: int = 0,
+) -> Subject:
+    """The model in the folder of a run of `lengthwise language train`, or of a Hugging Face checkpoint.
+
+    `store`: the folder in which tokens of corpora are kept; by default `tokens` beside the run.
+    """
+    if is_hugging_face(path):
+        return _foreign(path, device, positions, trained)
+    if positions != "auto" or trained:
+        raise UserError(f"{path} is a run of ours, which knows its positions and its training length")
+    return _ours(path, device, store)
+
+
+def _ours(path: Path, device: torch.device, store: Path | None) -> Subject:
+    model, tokenizer, settings = load_language_model(path)
+    model.requires_grad_(False)
+    number = checksum_of(model)
+    place = (store or path.parent / "tokens") / str(read_json(path / "run.json")["tokens"])
+    if store is not None and not (place / "manifest.json").exists():
+        raise UserError(f"the tokens of {path} are not in {store}")
+    return Subject(
+        path.name,
+        model.to(device).eval(),
+        tokenizer,
+        np.array([tokenizer.begin]),
+        np.array([tokenizer.end]),
+        TokenStore(place) if (place / "manifest.json").exists() else None,
+        number,
+        settings.data.passkey_share,
+        {"folder": str(path), "encodings": model.encoding_names()},
+    )
+
+
+def _foreign(path: Path, device: torch.device, positions: Positions, trained: int) -> Subject:
+    model = load_decoder(path, positions, trained)
+    tokenizer = ForeignTokenizer.load(path)
+    number = checksum_of(model)
+    facts = {"folder": str(path), "encodings": model.encoding_names()}
+    nothing = np.zeros(0, dtype=np.int64)
+    return Subject(path.name, model.to(device).eval(), tokenizer, tokenizer.begins, nothing, None, number, None, facts)
+
+
+def checksum_of(model: Decoder) -> int:
+    return checksum({name: value.detach().cpu() for name, value in model.state_dict().items()})
+
+
+def at_context(table: dict[str, Any], context: int, trained: int) -> dict[str, Any]:
+    """An extension's table with `factor = "auto"` put in; never below 1."""
+    if table.get("factor") != AUTO:
+        return table
+    return {**table, "factor": max(1.0, context / trained)}
