@@ -50,7 +50,7 @@ class AdamW:
         finite_N1 = norms_N.isfinite()[:, None]
         shrink_N1 = (c.clip / (norms_N + 1e-6)).clamp(max=1.0)[:, None]
         gradients_NS = gradients_NS * shrink_N1
-        if gradients_NS.is_cuda or not bool(finite_N1.all()):  # a GPU must not be asked, and compiles it to nothing
+        if gradients_NS.is_cuda or not bool(finite_N1.all()):  # a GPU must not be asked
             gradients_NS = torch.where(finite_N1, gradients_NS, 0.0)
         rate_N1 = torch.where(finite_N1, rates_N[:, None], 0.0)
         first_NS.lerp_(gradients_NS, 1 - c.beta1)

@@ -257,7 +257,7 @@ class Decoder(nn.Module):
         return Places(positions_BT, key_positions, hidden_BTS, length > 1, segments_BT if consecutive else None)
 
     def _check(self, positions_BT: Tensor) -> None:
-        if self.last_position is None or torch.compiler.is_compiling() or positions_BT.is_meta:
+        if self.last_position is None or positions_BT.is_meta:
             return
         smallest, largest = int(positions_BT.min()), int(positions_BT.max())
         if smallest < 0:

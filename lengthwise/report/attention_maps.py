@@ -17,9 +17,12 @@ def packed(results: Results, analysis: AnalysisRows, most: int) -> dict[str, Any
 
     At most `most` bytes. Unseen lengths first: where encodings part ways.
     """
-    order = {task: i for i, task in enumerate(results.tasks)}, {name: i for i, name in enumerate(results.encodings)}
-    runs = sorted(analysis.maps, key=lambda run: (order[0][run["task"]], order[1][run["encoding"]], run["seed"]))
-    pairs = [(run, example) for seen in (False, True) for run in runs for example in run["examples"] if example["seen"] == seen]  # fmt: skip
+    runs = sorted(
+        analysis.maps,
+        key=lambda run: (results.tasks.index(run["task"]), results.encodings.index(run["encoding"]), run["seed"]),
+    )
+    pairs = [(run, example) for run in runs for example in run["examples"]]
+    pairs.sort(key=lambda pair: pair[1]["seen"])
     chosen: list[tuple[Row, Row]] = []
     left = max(most, ROOM)
     for run, example in pairs:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.errors import UserError
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import write_text
 from lengthwise.records.rows import Results
-from lengthwise.report import summaries
+from lengthwise.report import summaries, why
 from lengthwise.report.tables import failures_table, tables
+from lengthwise.report.why_tables import heads_table, why_tables
 
 ENDINGS = {".html": "html", ".md": "markdown", ".svg": "svg", ".png": "png"}
 """What a file's name says of its format."""
@@ -16,7 +18,9 @@ USUAL = {"html": "report.html", "markdown": "report.md", "csv": "report-csv", "s
 """Where each format goes if nothing is said."""
 
 
-def write_report(results: Results, out: Path | None = None, kind: str | None = None) -> Path:
+def write_report(
+    results: Results, out: Path | None = None, kind: str | None = None, analysis: AnalysisRows | None = None
+) -> Path:
     """Writes the report and says where. `kind`: html, markdown, csv, svg or png; by default what the name ends in.
 
     Tables as CSV are a folder; so are figures as SVG or PNG, unless `out` names a file: then it gets the curves alone.
@@ -32,7 +36,7 @@ def write_report(results: Results, out: Path | None = None, kind: str | None = N
     path = out or Path(USUAL[kind])
     _refuse_other_ending(path, kind)
     {"html": _page, "markdown": _markdown, "csv": _tables, "svg": _pictures, "png": _pictures}[kind](
-        results, path, kind
+        results, why.relevant(results, analysis), path, kind
     )
     return path
 
@@ -43,25 +47,28 @@ def _refuse_other_ending(path: Path, kind: str) -> None:
         raise UserError(f"--format {kind} does not go into {path.name}; leave one of them out")
 
 
-def _page(results: Results, path: Path, kind: str) -> None:
+def _page(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
     from lengthwise.report.page import write_page
 
-    write_page(results, path)
+    write_page(results, path, analysis)
 
 
-def _markdown(results: Results, path: Path, kind: str) -> None:
+def _markdown(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
     from lengthwise.report.markdown import document
 
-    write_text(path, document(results))
+    write_text(path, document(results, analysis))
 
 
-def _tables(results: Results, path: Path, kind: str) -> None:
+def _tables(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
     make_folder(path)
-    for table in (*tables(results), failures_table(results)):
+    found = [*tables(results), failures_table(results), *why_tables(results, analysis)]
+    if analysis.heads:
+        found.append(heads_table(analysis, first_seeds_only=False))
+    for table in found:
         write_text(path / f"{table.name}.csv", table.csv())
 
 
-def _pictures(results: Results, path: Path, kind: str) -> None:
+def _pictures(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
     from lengthwise.report.gallery import figures
     from lengthwise.report.picture import write_figure, write_picture
 
@@ -69,7 +76,7 @@ def _pictures(results: Results, path: Path, kind: str) -> None:
         write_picture(results, path)
         return
     make_folder(path)
-    for figure in figures(results):
+    for figure in figures(results, analysis):
         write_figure(figure, path / f"{file_name(figure.name)}.{kind}")
 
 

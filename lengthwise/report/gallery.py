@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results
@@ -16,9 +17,10 @@ from lengthwise.report.figures import (
     ranking_figure,
     side_by_side,
 )
+from lengthwise.report.why_gallery import findings
 
 
-def figures(results: Results) -> list[Figure]:
+def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figure]:
     """For papers: each a file of its own."""
     summaries.require_runs(results)
     every = [curves_of(results, task) for task in results.tasks]
@@ -27,7 +29,7 @@ def figures(results: Results) -> list[Figure]:
     maps = heat_maps(results)
     found.append(side_by_side("heat-map", "Exact match on unseen lengths", maps) if len(maps) > 1 else maps[0])
     found += [figure for figure in (ranking_of(results), differences_of(results)) if figure]
-    return found
+    return found + [figure for each in findings(results, analysis or AnalysisRows()) for figure in each.figures]
 
 
 def ranking_of(results: Results) -> Figure | None:

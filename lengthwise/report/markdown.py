@@ -1,17 +1,20 @@
 """The tables of a report as Markdown, for papers and notes."""
 
-from collections.abc import Iterable
-
+from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.records.comparison import ComparedCell
 from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import Interval
 from lengthwise.report import reference, summaries
+from lengthwise.report.markdown_tables import plain as _plain
+from lengthwise.report.markdown_tables import table
+from lengthwise.report.markdown_why import why_parts
 from lengthwise.report.phrases import chance, plural, probability, signed, span
+from lengthwise.report.why_gallery import findings
 
 
-def document(results: Results) -> str:
+def document(results: Results, analysis: AnalysisRows | None = None) -> str:
     """The whole report."""
     parts = [
         f"# {_plain(results.study.get('name', 'study'))}",
@@ -25,16 +28,10 @@ def document(results: Results) -> str:
         _scratchpads(results),
         _errors(results),
         *(_by_length(results, task) for task in results.tasks),
+        *(part for each in findings(results, analysis or AnalysisRows()) for part in why_parts(each)),
         _provenance(results),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """First column to the left, the others to the right."""
-    names = [_plain(name) for name in headings]
-    lines = [names, [":--", *["--:"] * (len(names) - 1)], *([_plain(cell) for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _measured(results: Results) -> str:
@@ -189,9 +186,3 @@ def _interval(interval: Interval | None, signs: bool = False) -> str:
     if interval is None:
         return "–"
     return " to ".join(signed(end) if signs else f"{end:.2f}" for end in interval)
-
-
-def _plain(words: str) -> str:
-    """Words in which nothing is markup."""
-    escaped = "".join(f"\\{letter}" if letter in "|<>`[]\\" else letter for letter in words)
-    return escaped.replace("_", "\\_")

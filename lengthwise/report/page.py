@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.comparison import Comparison
@@ -13,10 +14,12 @@ from lengthwise.records.files import replace
 from lengthwise.records.outcomes import DEAD, SATURATED, outcomes
 from lengthwise.records.ranking import paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult
-from lengthwise.report import failures, gallery, phrases, reference, summaries
+from lengthwise.report import attention_maps, failures, gallery, phrases, reference, summaries, why
 from lengthwise.report.curves import LEFT, RIGHT, WIDTH, Curves, curves_of, panel, shared_span
 from lengthwise.report.looks import looks
-from lengthwise.report.tables import seconds, tables
+from lengthwise.report.tables import Table, seconds, tables
+from lengthwise.report.why_gallery import findings
+from lengthwise.report.why_tables import VARIANTS, heads_table, why_tables
 
 try:
     import jinja2
@@ -25,8 +28,12 @@ except ImportError as error:
     raise UserError(f"reports need {error.name}: pip install 'lengthwise[report]'") from error
 
 
-def write_page(results: Results, path: Path) -> None:
-    """Writes the report of `results` to `path`."""
+BYTES = 4_800_000
+"""Of a page at most: attention maps get what the rest leaves."""
+
+
+def write_page(results: Results, path: Path, analysis: AnalysisRows | None = None) -> None:
+    """Writes the report of `results` to `path`; `analysis`: what was found by looking into the runs."""
     summaries.require_runs(results)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("lengthwise.report", ""),
@@ -36,7 +43,13 @@ def write_page(results: Results, path: Path) -> None:
         lstrip_blocks=True,
     )
     environment.filters |= phrases.FILTERS | {"embedded": embedded}
-    page = environment.get_template("page.html.jinja").render(**content(results))
+    template = environment.get_template("page.html.jinja")
+    found = why.relevant(results, analysis)
+    shown = content(results, found)
+    page = template.render(**shown)
+    if found.maps:
+        left = BYTES - len(page.encode())
+        page = template.render(**shown, maps=attention_maps.packed(results, found, left))
     replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
 
 
@@ -46,8 +59,8 @@ def embedded(value: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
-def content(results: Results) -> dict[str, Any]:
-    """Everything that the page shows."""
+def content(results: Results, analysis: AnalysisRows) -> dict[str, Any]:
+    """Everything that the page shows, but the attention maps."""
     every = [curves_of(results, task) for task in results.tasks]
     has_best = summaries.has_best(results)
     cells = {
@@ -89,7 +102,11 @@ def content(results: Results) -> dict[str, Any]:
         },
         "has_scratchpads": results.has_scratchpads,
         "errors": {encoding: summaries.error_kinds(results, encoding) for encoding in results.encodings},
-        "failures": failures.packed(results),
+        "failures": failures.packed(results, failures.BYTES // 2 if analysis.maps else failures.BYTES),
+        "findings": findings(results, analysis),
+        "scores": why.SCORES,
+        "kind_names": why.KIND_NAMES,
+        "variants": VARIANTS,
         "failure_lengths": sorted({failure["length"] for run in results.runs for failure in run.failures}),
         "runs": [_run(run, number) for number, run in enumerate(summaries.in_order(results))],
         "unfinished": results.unfinished,
@@ -98,9 +115,14 @@ def content(results: Results) -> dict[str, Any]:
         "facts": [_facts(results, encoding) for encoding in results.encodings],
         "origin": _origin(results),
         "seconds": sum(map(seconds, results.runs)),
-        "tables": {table.name: table.data() for table in tables(results, every)},
+        "tables": {table.name: table.data() for table in (*tables(results, every), *_why_tables(results, analysis))},
         "descriptions": [{**run.description, "finished": run.finished} for run in summaries.in_order(results)],
     }
+
+
+def _why_tables(results: Results, analysis: AnalysisRows) -> list[Table]:
+    heads = [heads_table(analysis, first_seeds_only=True)] if analysis.heads else []
+    return [*why_tables(results, analysis), *heads]
 
 
 def _panels(results: Results, every: list[Curves]) -> list[dict[str, Any]]:

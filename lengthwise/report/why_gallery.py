@@ -1,6 +1,7 @@
 """Every figure of what analyses found, task by task."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.records.rows import Results
@@ -9,6 +10,8 @@ from lengthwise.report.attention_figures import by_position_figures, distance_fi
 from lengthwise.report.drawing import Figure
 from lengthwise.report.failure_figures import anatomy_figure, probe_figure
 from lengthwise.report.head_maps import head_map_figures
+
+Found = TypeVar("Found", why.LayerLooks, why.Probed, why.Anatomy)
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,6 @@ def _findings(analysis: AnalysisRows, task: str, encodings: list[str]) -> TaskFi
     )
 
 
-def _in_order[Found: (why.LayerLooks, why.Probed, why.Anatomy)](
-    found: list[Found], encodings: list[str]
-) -> list[Found]:
+def _in_order(found: list[Found], encodings: list[str]) -> list[Found]:
     """As the study declares its encodings; else as they were."""
     return sorted(found, key=lambda each: encodings.index(each.encoding))
