@@ -30,6 +30,7 @@ from lengthwise.model.attention import Places
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.dropout import Dropout
+from lengthwise.model.residual import Residual
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import read_json, write_json
 
@@ -156,11 +157,13 @@ class ShardedLearner(Learner):
         return found
 
 
-def _forgetting(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _forgetting(forward: Callable[..., Residual]) -> Callable[..., Residual]:
     """A block's forward pass that keeps only what it is given."""
 
-    def pass_of_its_own(x_BTD: Tensor, encoding: Encoding, places: Places, dropout: Dropout, *others: object) -> Tensor:
-        return forward(x_BTD, encoding, places, copy(dropout), *others)  # which counts the places that drop
+    def pass_of_its_own(
+        residual: Residual, encoding: Encoding, places: Places, dropout: Dropout, *others: object
+    ) -> Residual:
+        return forward(residual, encoding, places, copy(dropout), *others)  # which counts the places that drop
 
     return partial(checkpoint, pass_of_its_own, use_reentrant=False)
 
