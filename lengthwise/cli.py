@@ -17,6 +17,7 @@ from lengthwise.analysis.theory_commands import theory_app
 from lengthwise.bench.command_line import bench_app
 from lengthwise.errors import UserError
 from lengthwise.language.commands import language_app
+from lengthwise.stretching.command_line import extend_app
 
 if TYPE_CHECKING:
     from lengthwise.records.rows import Results
@@ -32,6 +33,7 @@ console = Console()
 messages = Console(stderr=True)
 app.add_typer(analyze_app, name="analyze")
 app.add_typer(bench_app, name="bench")
+app.add_typer(extend_app, name="extend")
 app.add_typer(language_app, name="language")
 app.add_typer(theory_app, name="theory")
 

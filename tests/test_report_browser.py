@@ -1,5 +1,6 @@
 """The report in a real browser: every tab, filter and download works, everyone can use it, and nothing is fetched."""
 
+import base64
 import csv
 import json
 import re
@@ -10,8 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 from synthetic import write_battery
+from synthetic_analysis import write_analysis
 
+from lengthwise.analysis.rows import load_analysis
 from lengthwise.records.rows import load_results
+from lengthwise.report import why_page
 from lengthwise.report.page import write_page
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -299,3 +303,144 @@ def test_whole_battery_is_small_and_opens(tmp_path: Path, browser: Any, capsys: 
         shown = "" if painted is None else f"first painted after {painted:.0f} ms, "
         print(f"\nreport of 255 runs: {size / 1e6:.2f} MB, {shown}all scripts done after {loaded:.0f} ms")
     assert re.search(r"[\d,]+ of the [\d,]+ that\s+the runs recorded", (tmp_path / "report.html").read_text())
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of two tasks whose models, of 3 layers and 4 heads, were looked into."""
+    runs = tmp_path_factory.mktemp("analysed") / "runs"
+    write_battery(runs, ["parity", "scan"], ("none", "t5"), (1, 2), failures=1, words=4)
+    analysis = load_analysis(write_analysis(runs, layers=3, heads=4, tokens=20))
+    write_page(load_results(runs), runs / "report.html", analysis)
+    return runs / "report.html"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_findings_show_and_can_be_read(analysed: Path, browser: Any, width: int, scheme: str) -> None:
+    with Watched(browser, analysed, width, scheme) as tab:
+        assert {"Why", "Attention explorer"} <= set(tab.get_by_role("tab").all_inner_texts())
+        for name in ("Why", "Attention explorer"):
+            choose(tab, name)
+            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert tab.evaluate(wider) <= 0, f"{name} scrolls sideways at {width} pixels"
+            assert tab.evaluate(CONTRASTS) == [], name
+        assert tab.evaluate(ACCESSIBILITY) == []
+
+
+def test_findings_are_chosen_and_downloaded(analysed: Path, browser: Any) -> None:
+    with Watched(browser, analysed) as tab:
+        panel = choose(tab, "Why")
+        assert panel.locator(".why-task:visible").count() == 1
+        assert panel.get_by_text("parity: whose attention is alike").is_visible()
+        panel.locator("#why-task").select_option("scan")
+        assert not panel.get_by_text("parity: whose attention is alike").is_visible()
+        shown = panel.locator(".why-task:visible")
+        assert shown.locator(".why-map:visible svg").get_attribute("data-figure") == "attention-heads-tokens-back-scan"
+        shown.locator(".why-score").select_option("attention-heads-induction-scan")
+        assert shown.locator(".why-map:visible svg").get_attribute("data-figure") == "attention-heads-induction-scan"
+        text = downloaded(tab, shown.get_by_role("button", name="CSV of every head on scan"))
+        heads = list(csv.DictReader(text.splitlines()))
+        analysis = load_analysis(analysed.parent / "analysis")
+        rows = [row for row in analysis.heads if row["task"] == "scan" and row["seed"] == 1]
+        assert len(heads) == len(rows) == 2 * 2 * 3 * 4, "encodings, seen and unseen, layers, heads"
+        assert [float(line["first"]) for line in heads] == [round(row["first"], 4) for row in rows]
+        text = downloaded(tab, shown.get_by_role("button", name="CSV of scan: the first error"))
+        assert {row["task"] for row in csv.DictReader(text.splitlines())} == {"scan"}
+        drawing = downloaded(tab, shown.get_by_role("button", name="SVG of probes scan"))
+        assert "distance, linear probe" in {text.text for text in ElementTree.fromstring(drawing).iter()}
+
+
+def test_folded_findings_unfold(analysed: Path, browser: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(why_page, "UNFOLDED", 0)
+    analysis = load_analysis(analysed.parent / "analysis")
+    write_page(load_results(analysed.parent), tmp_path / "report.html", analysis)
+    with Watched(browser, tmp_path / "report.html") as tab:
+        panel = choose(tab, "Why")
+        assert panel.locator(".why-task").count() == 1
+        panel.locator("#why-task").select_option("scan")
+        title = panel.get_by_text("scan: whose attention is alike")
+        title.wait_for()
+        assert panel.locator(".why-task:visible").count() == 1 and panel.locator(".why-map:visible").count() == 1
+        text = downloaded(tab, panel.get_by_role("button", name="CSV of scan: probes"))
+        rows = list(csv.DictReader(text.splitlines()))
+        assert len(rows) == 2 * 2 * 2 * 4 and {row["task"] for row in rows} == {"scan"}
+        assert tab.evaluate(ACCESSIBILITY) == []
+        panel.locator("#why-task").select_option("parity")
+        panel.locator("#why-task").select_option("scan")
+        title.wait_for()
+        assert panel.locator(".why-task").count() == 2
+
+
+def test_attention_is_explored_by_keyboard(analysed: Path, browser: Any) -> None:
+    """The last query of head h of layer 1 looks at key h alone."""
+    with Watched(browser, analysed) as tab:
+        panel = choose(tab, "Attention explorer")
+        cell, strongest = panel.locator("#map-cell"), panel.locator("#map-strongest li")
+        image = panel.get_by_role("application")
+        assert image.get_attribute("aria-label").startswith(
+            "Attention of none on parity, seed 1, unseen length, 6, layer 1"
+        )
+        image.focus()
+        for _ in range(20):
+            tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("Home")
+        assert cell.inner_text() == "Query 20, “w<19>”, looks at key 1, “w<0>” (19 back), with 1.00."
+        assert strongest.all_inner_texts() == ["1.00 on key 1, “w<0>” (19 back)"]
+        tab.keyboard.press("ArrowRight")
+        assert "key 2, “w<1>” (18 back), with 0.00" in cell.inner_text()
+        panel.locator("#map-form [name=head]").focus()
+        tab.keyboard.press("ArrowDown")
+        tab.locator("#map[aria-label$='layer 1, head 2']").wait_for()
+        assert "key 2, “w<1>” (18 back), with 1.00" in cell.inner_text(), "the place stays"
+        panel.locator("#map-form [name=layer]").focus()
+        tab.keyboard.press("ArrowDown")
+        tab.locator("#map[aria-label$='layer 2, head 2']").wait_for()
+        image.focus()
+        tab.keyboard.press("PageUp")
+        tab.keyboard.press("PageUp")
+        tab.keyboard.press("End")
+        assert image.get_attribute("aria-label").endswith("layer 1, head 4")
+        assert "key 20, “w<19>” (itself), with 0.00" in cell.inner_text()
+        assert strongest.all_inner_texts() == ["1.00 on key 4, “w<3>” (16 back)"]
+        panel.locator("#map-form [name=example]").focus()
+        tab.keyboard.press("ArrowUp")
+        tab.locator("#map[aria-label*=' seen length, 3, layer 1, head 4']").wait_for()
+        assert panel.locator("#map svg text").count() == 2 * 10, "10 tokens on both axes"
+        panel.locator("#map-form [name=encoding]").select_option("t5")
+        tab.locator("#map[aria-label^='Attention of t5 on parity']").wait_for()
+        panel.locator("#map-form [name=task]").select_option("scan")
+        tab.locator("#map[aria-label^='Attention of t5 on scan']").wait_for()
+        assert panel.locator("#map-form [name=head]").input_value() == "3", "what was chosen stays"
+
+
+def test_attention_is_explored_by_pointer(analysed: Path, browser: Any) -> None:
+    with Watched(browser, analysed) as tab:
+        panel = choose(tab, "Attention explorer")
+        drawing = panel.locator("#map svg")
+        wide, tall = (float(drawing.get_attribute(name)) for name in ("width", "height"))
+        box = drawing.bounding_box()
+        side = 20 * 24  # tokens, pixels
+        left = wide - side - 6
+        assert (box["width"], box["height"]) == (wide, tall)
+        tab.mouse.move(box["x"] + left + 0.5 * 24, box["y"] + 19.5 * 24)
+        assert panel.locator("#map-cell").inner_text().startswith("Query 20, “w<19>”, looks at key 1")
+        before = panel.locator("#map-cell").inner_text()
+        tab.mouse.move(box["x"] + left + 18.5 * 24, box["y"] + 2.5 * 24)
+        assert panel.locator("#map-cell").inner_text() == before, "no query looks at later keys"
+        heads = panel.locator("#map-heads").bounding_box()
+        panel.locator("#map-heads").click(position={"x": heads["width"] * 3.5 / 4, "y": heads["height"] * 2.5 / 3})
+        tab.locator("#map[aria-label$='layer 3, head 4']").wait_for()
+        text = downloaded(tab, panel.get_by_role("button", name="CSV of this map"))
+        rows = list(csv.DictReader(text.splitlines()))
+        assert len(rows) == 20 * 21 // 2
+        (example,) = [
+            each
+            for run in load_analysis(analysed.parent / "analysis").maps
+            for each in run["examples"]
+            if (run["task"], run["encoding"], each["seen"]) == ("parity", "none", False)
+        ]
+        weights = base64.b64decode(example["weights"])[-210:]  # the last layer's last head
+        assert [float(row["weight"]) for row in rows] == [round(weight / 255, 4) for weight in weights]
+        picture = downloaded(tab, panel.get_by_role("button", name="SVG of attention map"))
+        root = ElementTree.fromstring(picture)
+        assert "w<19>" in {part.text for part in root.iter()} and "cursor" not in picture

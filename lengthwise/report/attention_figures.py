@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from lengthwise.report import why
-from lengthwise.report.drawing import Figure, Scale, element, shortened, text, width_of
+from lengthwise.report.drawing import Figure, Scale, element, labels, shortened, text, width_of
 from lengthwise.report.looks import looks, shade
 from lengthwise.report.panels import Line, Panel, Sign, arranged, grid, lowered
 
@@ -13,7 +13,6 @@ def distance_figure(comparison: why.Comparison, encodings: list[str]) -> Figure:
     """Ours by layer; published values as dashes where they are of the same divergence, else in a panel of their own."""
     look, lines = looks(encodings), comparison.lines
     alike = comparison.variant == "distance-published"
-    bound = {} if alike else {"top": math.log(2)}
     ours = [_distance_line(each.by_layer, look, each) for each in lines]
     theirs = [_distance_line(each.published, look, each, dashes="5 3") for each in lines if each.published]
     layers = max(layer for each in lines for layer in each.by_layer)
@@ -25,7 +24,7 @@ def distance_figure(comparison: why.Comparison, encodings: list[str]) -> Figure:
             "layer",
             [*ours, *theirs] if alike else ours,
             (0.8, layers + 0.2) if layers > 1 else (0, 2),
-            bound.get("top", 1.05 * max([greatest, *published])),
+            1.05 * max([greatest, *published]) if alike else min(math.log(2), 1.15 * greatest),
         )
     ]
     if theirs and not alike:
@@ -65,18 +64,24 @@ def reach_figure(every: Sequence[why.LayerLooks], task: str, encodings: list[str
     bodies = []
     shown = [encoding for encoding in encodings if any(each.encoding == encoding for each in chosen)]
     for encoding in shown:
-        body = [text(shortened(encoding, 250, 12), 4, 14, 12, weight=600)]
+        body, names = [text(shortened(encoding, 250, 12), 4, 14, 12, weight=600)], []
+        bars: list[list[str]] = [[] for _ in colours]
         for each in (each for each in chosen if each.encoding == encoding):
             y, x = 22 + (each.layer - 1) * (tall + 2), Scale((0, 1), (36, 244))
-            body.append(text(str(each.layer), 30, y + tall - 2, min(10.5, tall), "end", quiet=True))
+            names.append((str(each.layer), 30.0, y + tall - 2))
             at = 0.0
-            for (_, share), colour in zip(each.reach, colours, strict=False):
+            for bin_, (_, share) in enumerate(each.reach):
                 if share > 0.002:
-                    body.append(element("rect", x=x(at), y=y, width=208 * share, height=tall, fill=colour))
+                    bars[bin_].append(f"M{x(at):.1f},{y + tall / 2:.1f}h{208 * share:.1f}")
                 at += share
         bottom = 22 + layers * (tall + 2)
-        for value in (0, 0.5, 1):
-            body.append(text(f"{value:g}", 36 + 208 * value, bottom + 11, 10.5, "middle", quiet=True))
+        body += [
+            element("path", d="".join(each), stroke=colour, stroke_width=tall)
+            for each, colour in zip(bars, colours, strict=True)
+            if each
+        ]
+        body.append(labels(names, min(10.5, tall), "end"))
+        body.append(labels(((f"{value:g}", 36 + 208 * value, bottom + 11) for value in (0, 0.5, 1)), 10.5, "middle"))
         bodies.append("".join(body))
     said = "; ".join(
         f"{name}: " + ", ".join(f"layer {e.layer} {e.scores['tokens_back']:.1f}" for e in chosen if e.encoding == name)
@@ -130,7 +135,7 @@ def by_position_figures(every: Sequence[why.LayerLooks], task: str, encodings: l
             lines = [_positions(limit, "currentColor", dashes="3 3", opacity=0.8)]
             for each in own:
                 named = deepest <= 6 or each.layer in (1, deepest)
-                opacity = 1.0 if deepest == 1 else 0.35 + 0.65 * (each.layer - 1) / (deepest - 1)
+                opacity = 1.0 if deepest == 1 else 0.45 + 0.55 * (each.layer - 1) / (deepest - 1)
                 lines.append(
                     _positions(_values(each, name), look[encoding][0], "", opacity, f"L{each.layer}" if named else "")
                 )
@@ -142,7 +147,7 @@ def by_position_figures(every: Sequence[why.LayerLooks], task: str, encodings: l
         found.append(
             grid(
                 f"attention-{name}-{task}",
-                f"{title} by position on {task}, {group} lengths",
+                f"{title} ({unit}) by position on {task}, {group} lengths",
                 f"{title} ({unit}) at the last position of {group} lengths, layer by layer ({limit_name}: "
                 f"{limit[-1]:.2f}): {said}.",
                 panels,

@@ -43,21 +43,21 @@ function figureAsSvg(figure) {
   return new XMLSerializer().serializeToString(copy);
 }
 
-function offerDownloads() {
+function offerDownloads(within = document) {
   const button = (label, about, action) => {
     const made = create("button", { type: "button", className: "download", textContent: label });
     made.append(create("span", { className: "hidden", textContent: ` of ${about}` }));
     made.addEventListener("click", action);
     return made;
   };
-  for (const table of all("main table")) {
+  for (const table of all("main table", within)) {
     const caption = table.caption.textContent;
     const name = table.dataset.table
       ? [table.dataset.table, table.dataset.task].filter(Boolean).join("-") : fileName(caption);
     const tool = button("CSV", caption, () => save(`${name}.csv`, "text/csv", tableAsCsv(table)));
     (table.closest(".scroll") ?? table).after(create("div", { className: "tools" }, tool));
   }
-  for (const figure of all("svg[data-figure]")) {
+  for (const figure of all("svg[data-figure]", within)) {
     const { figure: name } = figure.dataset;
     const holder = figure.parentElement;
     const kind = holder.classList.contains("own") ? " own" : holder.classList.contains("both") ? "" : holder.classList.contains("alike") ? " alike" : "";
@@ -66,6 +66,16 @@ function offerDownloads() {
     if (holder.closest("figure")) holder.closest("figure").append(tools);
     else holder.after(tools);
   }
+  for (const heads of all("button[data-csv]", within)) {
+    const { csv: name, task } = heads.dataset;
+    const { columns, rows } = tables[name];
+    heads.hidden = false;
+    heads.addEventListener("click", () =>
+      save(`${name}-${task}.csv`, "text/csv", asCsv(columns, rows.filter((row) => row[columns.indexOf("task")] === task))));
+  }
+}
+
+function offerFailures() {
   const failures = document.getElementById("failure-csv");
   if (failures) {
     failures.hidden = false;
@@ -77,3 +87,4 @@ function offerDownloads() {
 }
 
 offerDownloads();
+offerFailures();

@@ -87,6 +87,21 @@ def text(
     )
 
 
+def labels(words: Iterable[tuple[str, float, float]], size: float = 10.5, anchor: str = "start") -> str:
+    """Quiet words at several places, all alike; much shorter than each by itself."""
+    each = "".join(f'<text x="{number(x)}" y="{number(y)}">{escape(word)}</text>' for word, x, y in words)
+    if not each:
+        return ""
+    return element(
+        "g",
+        each,
+        font_size=size,
+        text_anchor=None if anchor == "start" else anchor,
+        fill="currentColor",
+        fill_opacity=0.78,
+    )
+
+
 def line(x1: float, y1: float, x2: float, y2: float, width: float = 1, **attributes: float | str | None) -> str:
     places = path([(x1, y1), (x2, y2)])
     return element("path", d=places, stroke=attributes.pop("stroke", "currentColor"), stroke_width=width, **attributes)

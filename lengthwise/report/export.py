@@ -61,9 +61,10 @@ def _markdown(results: Results, analysis: AnalysisRows, path: Path, kind: str) -
 
 def _tables(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
     make_folder(path)
-    found = [*tables(results), failures_table(results), *why_tables(results, analysis)]
+    tasks = why.analysed(results, analysis)
+    found = [*tables(results), failures_table(results), *why_tables(analysis, tasks)]
     if analysis.heads:
-        found.append(heads_table(analysis, first_seeds_only=False))
+        found.append(heads_table(analysis, tasks))
     for table in found:
         write_text(path / f"{table.name}.csv", table.csv())
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lengthwise.report import why
-from lengthwise.report.drawing import Figure, Scale, element, line, shortened, text
+from lengthwise.report.drawing import Figure, Scale, element, labels, line, shortened, text
 from lengthwise.report.looks import ERRORS, looks
 from lengthwise.report.panels import LEFT, RIGHT, Line, Panel, Sign, arranged, grid
 
@@ -46,6 +46,7 @@ def probe_figure(best: Sequence[why.Probed], task: str, encodings: list[str]) ->
         f"Mean error in tokens within the training length and beyond: {said}.",
         panels,
         legend,
+        columns=2,
     )
 
 
@@ -87,18 +88,23 @@ def _anatomy(encoding: str, rows: list[why.Anatomy], lengths: list[int], longest
     share, place = Scale((0, 1), (84, 26)), Scale((0, 10), (162, 96))
     body = [text(shortened(encoding, 250, 12), 4, 14, 12, weight=600)]
     shades: dict[int, list[str]] = {}
+    bars: dict[str, list[str]] = {kind: [] for kind in ERRORS}
     for each in rows:
         x, below = column[each.lengths[0]], 0.0
-        for kind, colour in ERRORS.items():
+        for kind in ERRORS:
             own = each.kinds[kind] / each.n
             if own:
-                top = share(below + own)
-                body.append(element("rect", x=x + 0.5, y=top, width=wide - 1, height=share(below) - top, fill=colour))
+                bars[kind].append(f"M{x + wide / 2:.1f},{share(below):.1f}V{share(below + own):.1f}")
             below += own
         for tenth, count in enumerate(each.parts):
             if count:
                 level = max(1, round(LEVELS * count / each.n))
                 shades.setdefault(level, []).append(f"M{x + 0.5:.1f},{place(tenth + 0.5):.1f}h{wide - 1:.1f}")
+    body += [
+        element("path", d="".join(each), stroke=ERRORS[kind], stroke_width=wide - 1)
+        for kind, each in bars.items()
+        if each
+    ]
     for level, cells in sorted(shades.items()):
         body.append(
             element("path", d="".join(cells), stroke="currentColor", stroke_opacity=0.08 + 0.9 * level / LEVELS,
@@ -110,15 +116,11 @@ def _anatomy(encoding: str, rows: list[why.Anatomy], lengths: list[int], longest
         boundary = column[longest_seen] + wide
         body.append(line(boundary, 22, boundary, place(0), stroke_dasharray="4 3", stroke_opacity=0.6))
     body += [
-        text("1", LEFT - 5, share(1) + 8, 10.5, "end", quiet=True),
-        text("0", LEFT - 5, share(0) + 2, 10.5, "end", quiet=True),
-        text("end", LEFT - 5, place(10) + 8, 10.5, "end", quiet=True),
-        text("start", LEFT - 5, place(0), 10.5, "end", quiet=True),
+        labels([("1", LEFT - 5, share(1) + 8), ("0", LEFT - 5, share(0) + 2)], 10.5, "end"),
+        labels([("end", LEFT - 5, place(10) + 8), ("start", LEFT - 5, place(0))], 10.5, "end"),
         text("length", RIGHT, 190, 10.5, "end", quiet=True),
     ]
     every = max(1, round(24 / wide))
-    body += [
-        text(str(length), column[length] + wide / 2, 176, 10.5, "middle", quiet=True)
-        for length in lengths[::-1][::every]
-    ]
+    shown = ((str(length), column[length] + wide / 2, 176.0) for length in lengths[::-1][::every])
+    body.append(labels(shown, 10.5, "middle"))
     return "".join(body)

@@ -2,11 +2,11 @@
 
 from lengthwise.analysis.rows import AnalysisRows, Row, is_kind
 from lengthwise.report import why
-from lengthwise.report.drawing import Figure, element, shortened, text, width_of
+from lengthwise.report.drawing import Figure, element, labels, shortened, text, width_of
 from lengthwise.report.looks import shade, text_on
 from lengthwise.report.panels import arranged, lowered
 
-NUMBERED = 64
+NUMBERED = 16
 """Cells of a map that have room for their numbers."""
 
 
@@ -30,14 +30,12 @@ def _head_maps(rows: list[Row], score: str, task: str, group: str, encodings: li
         if not own:
             continue
         body = [text(shortened(encoding, 36 + heads * wide, 12), 4, 14, 12, weight=600)]
-        for layer in sorted({row["layer"] for row in own}):
-            body.append(text(str(layer), 30, 22 + (layer - 0.5) * tall + 4, 10.5, "end", quiet=True))
-        for head in sorted({row["head"] for row in own}):
-            if head in (1, heads) or heads <= 12:
-                body.append(
-                    text(str(head), 36 + (head - 0.5) * wide, 22 + layers * tall + 13, 10, "middle", quiet=True)
-                )
+        rows_named, columns_named = (sorted({row[name] for row in own}) for name in ("layer", "head"))
+        below = 22 + layers * tall + 13
+        body.append(labels(((str(i), 30, 22 + (i - 0.5) * tall + 4) for i in rows_named), 10.5, "end"))
+        body.append(labels(((str(i), 36 + (i - 0.5) * wide, below) for i in columns_named), 10, "middle"))
         body.append(_numbered(own, score, top, wide, tall) if numbered else _shaded(own, score, top, wide, tall))
+        body.append(_frames(own, score, wide, tall))
         bodies.append("".join(body))
         strongest = sorted((row for row in own if row[score] is not None), key=lambda row: -row[score])[:3]
         said.append(
@@ -70,7 +68,6 @@ def _numbered(rows: list[Row], score: str, top: float, wide: float, tall: float)
         body.append(element("rect", x=x + 1, y=y + 1, width=wide - 2, height=tall - 2, rx=2, fill=colour))
         words = f"{row[score]:.1f}" if score == "tokens_back" else f"{row[score]:.2f}"
         body.append(text(words, x + wide / 2, y + tall / 2 + 4, 11, "middle", fill=text_on(colour)))
-        body.append(_frame(row, score, x, y, wide, tall))
     return "".join(body)
 
 
@@ -86,15 +83,15 @@ def _shaded(rows: list[Row], score: str, top: float, wide: float, tall: float) -
             for row in cells
         )
         body.append(element("path", d=data, stroke=shade(level / 20), stroke_width=tall - 1))
-    frames = (
-        _frame(row, score, 36 + (row["head"] - 1) * wide, 22 + (row["layer"] - 1) * tall, wide, tall) for row in rows
-    )
-    return "".join([*body, *frames])
+    return "".join(body)
 
 
-def _frame(row: Row, score: str, x: float, y: float, wide: float, tall: float) -> str:
-    if score not in why.KIND_NAMES or not is_kind(row, score):
-        return ""
-    return element(
-        "rect", x=x + 0.5, y=y + 0.5, width=wide - 1, height=tall - 1, fill="none", stroke="#d9480f", stroke_width=2
+def _frames(rows: list[Row], score: str, wide: float, tall: float) -> str:
+    """Around heads of the kind that the score is of."""
+    chosen = [row for row in rows if score in why.KIND_NAMES and is_kind(row, score)]
+    data = "".join(
+        f"M{36.5 + (row['head'] - 1) * wide:.1f},{22.5 + (row['layer'] - 1) * tall:.1f}"
+        f"h{wide - 1:.1f}v{tall - 1:.1f}h{1 - wide:.1f}z"
+        for row in chosen
     )
+    return element("path", d=data, fill="none", stroke="#d9480f", stroke_width=2) if chosen else ""

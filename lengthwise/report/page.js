@@ -10,6 +10,12 @@ const create = (tag, properties = {}, ...children) => {
   return made;
 };
 
+// Bytes that were deflated and written as base64.
+async function inflated(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+}
+
 function makeTabs() {
   const sections = all("main > section");
   const list = document.getElementById("sections");

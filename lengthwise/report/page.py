@@ -17,9 +17,9 @@ from lengthwise.records.rows import Results, RunResult
 from lengthwise.report import attention_maps, failures, gallery, phrases, reference, summaries, why
 from lengthwise.report.curves import LEFT, RIGHT, WIDTH, Curves, curves_of, panel, shared_span
 from lengthwise.report.looks import looks
-from lengthwise.report.tables import Table, seconds, tables
-from lengthwise.report.why_gallery import findings
-from lengthwise.report.why_tables import VARIANTS, heads_table, why_tables
+from lengthwise.report.tables import seconds, tables
+from lengthwise.report.why_page import why_blocks
+from lengthwise.report.why_tables import VARIANTS
 
 try:
     import jinja2
@@ -45,8 +45,12 @@ def write_page(results: Results, path: Path, analysis: AnalysisRows | None = Non
     environment.filters |= phrases.FILTERS | {"embedded": embedded}
     template = environment.get_template("page.html.jinja")
     found = why.relevant(results, analysis)
-    shown = content(results, found)
-    page = template.render(**shown)
+    shown = content(results, most_failures=failures.BYTES // 4 if found else failures.BYTES)
+    of_task = environment.get_template("why_task.html.jinja")
+    blocks = why_blocks(results, found, lambda task: of_task.render(**shown, found=task))
+    shown["tables"] |= blocks.tables
+    shown |= {"why_tasks": blocks.tasks, "why_blocks": blocks.blocks, "why_packed": blocks.packed}
+    page = template.render(**shown, maps=None)
     if found.maps:
         left = BYTES - len(page.encode())
         page = template.render(**shown, maps=attention_maps.packed(results, found, left))
@@ -59,8 +63,8 @@ def embedded(value: Any) -> Markup:
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
-def content(results: Results, analysis: AnalysisRows) -> dict[str, Any]:
-    """Everything that the page shows, but the attention maps."""
+def content(results: Results, most_failures: int) -> dict[str, Any]:
+    """Everything that the page shows, but for what analyses found; `most_failures` in bytes."""
     every = [curves_of(results, task) for task in results.tasks]
     has_best = summaries.has_best(results)
     cells = {
@@ -102,8 +106,7 @@ def content(results: Results, analysis: AnalysisRows) -> dict[str, Any]:
         },
         "has_scratchpads": results.has_scratchpads,
         "errors": {encoding: summaries.error_kinds(results, encoding) for encoding in results.encodings},
-        "failures": failures.packed(results, failures.BYTES // 2 if analysis.maps else failures.BYTES),
-        "findings": findings(results, analysis),
+        "failures": failures.packed(results, most_failures),
         "scores": why.SCORES,
         "kind_names": why.KIND_NAMES,
         "variants": VARIANTS,
@@ -115,14 +118,9 @@ def content(results: Results, analysis: AnalysisRows) -> dict[str, Any]:
         "facts": [_facts(results, encoding) for encoding in results.encodings],
         "origin": _origin(results),
         "seconds": sum(map(seconds, results.runs)),
-        "tables": {table.name: table.data() for table in (*tables(results, every), *_why_tables(results, analysis))},
+        "tables": {table.name: table.data() for table in tables(results, every)},
         "descriptions": [{**run.description, "finished": run.finished} for run in summaries.in_order(results)],
     }
-
-
-def _why_tables(results: Results, analysis: AnalysisRows) -> list[Table]:
-    heads = [heads_table(analysis, first_seeds_only=True)] if analysis.heads else []
-    return [*why_tables(results, analysis), *heads]
 
 
 def _panels(results: Results, every: list[Curves]) -> list[dict[str, Any]]:

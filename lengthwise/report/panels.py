@@ -10,6 +10,7 @@ from lengthwise.report.drawing import (
     Scale,
     apart,
     element,
+    labels,
     line,
     marks,
     path,
@@ -23,8 +24,8 @@ WIDTH, HEIGHT = 270.0, 196.0
 LEFT, RIGHT, TOP, BOTTOM = 36.0, 244.0, 30.0, 158.0
 LEGEND = 26.0
 """Height of a row of the legend."""
-MOST_POINTS = 60
-"""Of a line without marks; more would be closer together than a pixel."""
+MOST_POINTS = 120
+"""Of a line without marks: one for every 2 pixels."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class Sign:
     line: Line
 
 
-def grid(name: str, title: str, description: str, panels: Sequence[Panel], legend: Sequence[Sign]) -> Figure:
-    """Up to three panels in a row."""
+def grid(
+    name: str, title: str, description: str, panels: Sequence[Panel], legend: Sequence[Sign], columns: int = 3
+) -> Figure:
     bodies = [draw(panel) for panel in panels]
-    return arranged(name, title, description, bodies, (WIDTH, HEIGHT), legend)
+    return arranged(name, title, description, bodies, (WIDTH, HEIGHT), legend, columns)
 
 
 def arranged(
@@ -75,16 +77,21 @@ def arranged(
     legend: Sequence[Sign],
     columns: int = 3,
 ) -> Figure:
-    """Drawings of one size in rows, under a legend."""
+    """Drawings of one size, at most `columns` in a row, under a legend."""
     across = min(columns, len(bodies))
     width = across * size[0]
-    signs, tall = legend_row(legend, width)
+    signs, tall = legend_row(legend, max(width, 2 * WIDTH))
     placed = [
         element("g", body, transform=f"translate({i % across * size[0]:.0f},{tall + i // across * size[1]:.0f})")
         for i, body in enumerate(bodies)
     ]
     return Figure(
-        name, title, description, width, tall + math.ceil(len(bodies) / across) * size[1], signs + "".join(placed)
+        name,
+        title,
+        description,
+        max(width, 2 * WIDTH) if legend else width,
+        tall + math.ceil(len(bodies) / across) * size[1],
+        signs + "".join(placed),
     )
 
 
@@ -127,9 +134,8 @@ def draw(panel: Panel) -> str:
         body.append(text(panel.boundary_words, boundary + (-3 if near_end else 3), TOP + 5, 10, anchor, quiet=True))
     for value in steps(panel.top):
         body.append(line(LEFT, y(value), RIGHT, y(value), stroke_opacity=0.14))
-        body.append(text(f"{value:g}", LEFT - 5, y(value) + 4, 10.5, "end", quiet=True))
-    for value in ticks(*panel.span, 7):
-        body.append(text(str(value), x(value), BOTTOM + 15, 10.5, "middle", quiet=True))
+    body.append(labels(((f"{value:g}", LEFT - 5, y(value) + 4) for value in steps(panel.top)), 10.5, "end"))
+    body.append(labels(((str(value), x(value), BOTTOM + 15) for value in ticks(*panel.span, 7)), 10.5, "middle"))
     body.append(text(panel.across, RIGHT, BOTTOM + 29, 10.5, "end", quiet=True))
     for each in panel.lines:
         places = [(x(across), y(min(up, panel.top))) for across, up in thinned(each.points, bool(each.shape))]

@@ -8,6 +8,14 @@ def decimals(value: float, places: int = 2) -> str:
     return f"{value:.{places}f}"
 
 
+def known(value: float | None) -> str:
+    """A number that may be missing, or far below all others."""
+    if value is None:
+        return "–"
+    text = f"{value:.2f}".replace("-", "−")
+    return "< −9" if value < -9 else "0.00" if text == "−0.00" else text
+
+
 def signed(value: float) -> str:
     text = f"{value:+.2f}".replace("-", "−")
     return text if text[1:] != "0.00" else "0.00"
@@ -51,6 +59,7 @@ def plural(count: int, word: str) -> str:
 
 
 FILTERS = {
-    function.__name__: function for function in (decimals, signed, chance, probability, span, plain, time, plural)
+    function.__name__: function
+    for function in (decimals, known, signed, chance, probability, span, plain, time, plural)
 }
 """For the template of the page."""

@@ -31,8 +31,14 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def relevant(results: Results, analysis: AnalysisRows | None) -> AnalysisRows:
-    """The rows about the runs of the report, whose numbers are of the last checkpoint."""
-    return (analysis or AnalysisRows()).of_runs({run.description["fingerprint"] for run in results.runs})
+    """The rows about the runs of the report, in the study's order; its numbers are of the last checkpoint."""
+    found = (analysis or AnalysisRows()).of_runs({run.description["fingerprint"] for run in results.runs})
+
+    def place(row: Row) -> tuple[int, int, int]:
+        return results.tasks.index(row["task"]), results.encodings.index(row["encoding"]), row["seed"]
+
+    kinds = found.distances, found.heads, found.probes, found.failures, found.maps
+    return AnalysisRows(*(sorted(rows, key=place) for rows in kinds))
 
 
 @dataclass(frozen=True)
@@ -131,10 +137,10 @@ class LayerLooks:
 
 
 def layer_looks(analysis: AnalysisRows, task: str) -> list[LayerLooks]:
-    """Encodings and groups as the rows have them."""
+    """By encoding, seen and unseen lengths, and layer."""
     rows = [row for row in analysis.heads if row["task"] == task]
     groups = grouped(rows, lambda row: (row["encoding"], row["group"], row["layer"]))
-    return [_looks(*key, here) for key, here in sorted(groups.items(), key=lambda pair: pair[0][2])]
+    return [_looks(*key, here) for key, here in groups.items()]
 
 
 def _looks(encoding: str, group: str, layer: int, rows: list[Row]) -> LayerLooks:
@@ -213,7 +219,8 @@ def _probed(encoding: str, target: str, probe: str, layer: int, rows: list[Row])
         target,
         probe,
         layer,
-        *({score: part(true, name, score) for score in ("r2", "error", "slope")} for name in ("within", "beyond")),
+        {score: part(true, "within", score) for score in ("r2", "error", "slope")},
+        {score: part(true, "beyond", score) for score in ("r2", "error", "slope")},
         {
             "within_r2": part(control, "within", "r2"),
             "within_error": part(control, "within", "error"),

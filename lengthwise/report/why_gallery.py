@@ -1,7 +1,6 @@
 """Every figure of what analyses found, task by task."""
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.records.rows import Results
@@ -10,8 +9,6 @@ from lengthwise.report.attention_figures import by_position_figures, distance_fi
 from lengthwise.report.drawing import Figure
 from lengthwise.report.failure_figures import anatomy_figure, probe_figure
 from lengthwise.report.head_maps import head_map_figures
-
-Found = TypeVar("Found", why.LayerLooks, why.Probed, why.Anatomy)
 
 
 @dataclass(frozen=True)
@@ -38,28 +35,24 @@ class TaskFindings:
 
 
 def findings(results: Results, analysis: AnalysisRows) -> list[TaskFindings]:
+    """`analysis`: what is `relevant` to the results."""
     return [_findings(analysis, task, results.encodings) for task in why.analysed(results, analysis)]
 
 
 def _findings(analysis: AnalysisRows, task: str, encodings: list[str]) -> TaskFindings:
     looks = why.layer_looks(analysis, task)
     looks = [each for each in looks if each.group == why.shown_group(looks)]
-    best = _in_order(why.best_layers(why.probed(analysis, task)), encodings)
+    best = why.best_layers(why.probed(analysis, task))
     by_length = why.anatomy(analysis, task, by_length=True)
     return TaskFindings(
         task,
         [(each, distance_figure(each, encodings)) for each in why.comparisons(analysis, task)],
-        _in_order(looks, encodings),
+        looks,
         reach_figure(looks, task, encodings) if looks else None,
         by_position_figures(looks, task, encodings) if looks else [],
         head_map_figures(analysis, task, encodings) if looks else [],
         best,
         probe_figure(best, task, encodings) if best else None,
-        _in_order(why.anatomy(analysis, task, by_length=False), encodings),
+        why.anatomy(analysis, task, by_length=False),
         anatomy_figure(by_length, task, encodings) if by_length else None,
     )
-
-
-def _in_order(found: list[Found], encodings: list[str]) -> list[Found]:
-    """As the study declares its encodings; else as they were."""
-    return sorted(found, key=lambda each: encodings.index(each.encoding))

@@ -1,16 +1,14 @@
 """What analyses found as tables of plain values."""
 
 from lengthwise.analysis.rows import HEAD_KINDS, AnalysisRows
-from lengthwise.records.rows import Results
 from lengthwise.report import why
 from lengthwise.report.tables import Table, Value
 
 VARIANTS = {"distance": "Jensen-Shannon", "distance-published": "published variant"}
 
 
-def why_tables(results: Results, analysis: AnalysisRows) -> list[Table]:
+def why_tables(analysis: AnalysisRows, tasks: list[str]) -> list[Table]:
     """Those that have rows."""
-    tasks = why.analysed(results, analysis)
     found = [
         distance_table(analysis, tasks), looks_table(analysis, tasks), probes_table(analysis, tasks),
         anatomy_table(analysis, tasks),
@@ -64,9 +62,10 @@ EVEN = ("tokens_back", "first", "previous", "diagonal", "induction")
 """Scores of even attention that are not always the same."""
 
 
-def heads_table(analysis: AnalysisRows, first_seeds_only: bool) -> Table:
-    """Every head; for the page only those of one run of each task and encoding."""
-    rows = why.first_seeds(analysis.heads) if first_seeds_only else analysis.heads
+def heads_table(analysis: AnalysisRows, tasks: list[str], first_seeds_only: bool = False) -> Table:
+    """Every head, or those of one run of each task and encoding."""
+    rows = [row for row in analysis.heads if row["task"] in tasks]
+    rows = why.first_seeds(rows) if first_seeds_only else rows
     return Table(
         "attention-heads",
         "How every head looks" + (", lowest seed" if first_seeds_only else ""),

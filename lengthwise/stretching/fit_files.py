@@ -19,7 +19,7 @@ from lengthwise.extensions.extended import Extended
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import read_json, write_json
 from lengthwise.records.provenance import provenance
-from lengthwise.stretching.fitting import Fitted, FitSettings, apply
+from lengthwise.stretching.fitting import FitSettings, Fitted, apply
 from lengthwise.stretching.reading import device_of
 from lengthwise.stretching.subject import Subject
 
@@ -38,6 +38,8 @@ class SavedFit:
 
 def save_fit(folder: Path, subject: Subject, fitted: Fitted, more: dict[str, Any] | None = None) -> None:
     """`more`: facts to be written with it."""
+    facts = provenance(device_name(device_of(fitted.model)))
+    facts["finished"] = facts.pop("started")
     make_folder(folder)
     (folder / DESCRIPTION).unlink(missing_ok=True)  # what is there is no longer what it describes
     save_tensors(folder / LEARNED, fitted.learned, {"kind": "fit"})
@@ -51,7 +53,7 @@ def save_fit(folder: Path, subject: Subject, fitted: Fitted, more: dict[str, Any
             "losses": fitted.losses,
             "seconds": round(fitted.seconds, 3),
             **(more or {}),
-            **provenance(device_name(device_of(fitted.model))),
+            **facts,
         },
     )
 

@@ -8,7 +8,7 @@ best uniform scale on, never below 1. All weights: 1e-4.
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,8 +36,8 @@ class FitSettings:
     """Tokens of the sequences."""
     head_scale: bool = True
     """Scales of heads; otherwise all weights."""
-    extensions: list[dict[str, Any]] = field(default_factory=list)
-    """Around the encoding while all weights are trained."""
+    extensions: tuple[Any, ...] = ()
+    """Tables of a name and settings, around the encoding while all weights are trained."""
     initial: float = 1.0
     """Of the scales: the best uniform scale at the target length, or 1 in the ablation."""
     floor: float = 1.0

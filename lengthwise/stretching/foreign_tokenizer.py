@@ -27,7 +27,7 @@ class ForeignTokenizer:
         plain, framed = self._ids("go"), inner.encode("go", add_special_tokens=True).ids
         self.begins = np.array(framed[: len(framed) - len(plain)] if framed[-len(plain) :] == plain else [], np.int64)
         """What the tokenizer puts before every document; often one token, sometimes none."""
-        self.adds_space = self._ids("go go")[-1:] == plain
+        self.adds_space = self._ids("go go") == 2 * plain
         """Whether a text gets a space before its first word (SentencePiece): then a piece that begins with one has it
         already."""
 

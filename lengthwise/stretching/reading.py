@@ -6,7 +6,8 @@ Shape letters: B rows, T tokens, D width, M tokens of all rows, V vocabulary row
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 from lengthwise.errors import UserError
 from lengthwise.extensions.extension import extensions_of
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.dropout import Dropout
 
 LARGEST_LOGITS = {"cpu": 2**24, "cuda": 2**28}
 """Elements of the largest logits tensor (V for each token)."""
@@ -60,14 +60,20 @@ def hidden_states(model: Decoder, tokens_BT: Tensor, forget: bool = False) -> Te
         )
     places = model.places(tokens_BT)
     assert places.hidden_BTS is None, "a mask would be a matrix of length x length"
-    if not forget:
+    with forgetting(model) if forget else nullcontext():
         return model.hidden(tokens_BT, places)
-    nothing = Dropout(0.0, None, kernel=False)
-    x_BTD = model.begin(tokens_BT, places.query_BT, None)
-    for layer, block in enumerate(model.blocks):
-        given = (model.encoding_at(layer), places, nothing, layer, None, None, model.backend)
-        x_BTD = checkpoint(block, x_BTD, *given, use_reentrant=False, preserve_rng_state=False)
-    return model.final_norm(x_BTD)
+
+
+@contextmanager
+def forgetting(model: Decoder) -> Iterator[None]:
+    """Passes within keep only what each block reads."""
+    for block in model.blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
+    try:
+        yield
+    finally:
+        for block in model.blocks:
+            del block.forward  # the class's own is there again
 
 
 def token_losses(model: Decoder, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:

@@ -64,7 +64,8 @@ class Growth:
 
     slope: float
     determination: float | None
-    """R squared: the share of the variance that the line explains; None where all scales are the same."""
+    """R squared: the share of the variance that the line explains, below 0 where one constant would fit better; None
+    where all scales are the same."""
 
 
 def fit_growth(scales: Mapping[int, float], trained: int) -> Growth:

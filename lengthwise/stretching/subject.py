@@ -5,6 +5,7 @@ Both are a decoder of ours, so that extensions and measurements know one kind of
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ class Subject:
     def trained(self) -> int:
         """Tokens of the longest sequences of training."""
         return self.model.encoding_at(0).geometry.trained_context
+
+    def described(self) -> str:
+        """In a line: flags of layers have been read inverted too often not to show what came of them."""
+        runs = [(name, len(list(group))) for name, group in groupby(self.model.encoding_names())]
+        layers = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
+        return f"{self.name}: trained at {self.trained:,} tokens; layers: {layers}"
 
     def stretched(self, tables: Sequence[dict[str, Any]], context: int) -> Extended:
         """The model under extensions, to read so many tokens; without any, as it was trained."""

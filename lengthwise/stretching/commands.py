@@ -1,0 +1,224 @@
+"""What each `lengthwise extend` command does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console, Group
+
+from lengthwise.engine.training import Progress, choose_device
+from lengthwise.errors import UserError
+from lengthwise.records.files import append_rows, read_rows, write_rows, write_text
+from lengthwise.stretching import showing
+from lengthwise.stretching.entropy import correlate, entropies, entropy_rows, spread_positions
+from lengthwise.stretching.fit_files import load_fit, save_fit
+from lengthwise.stretching.fitting import FitSettings, fit
+from lengthwise.stretching.hugging_face import Positions
+from lengthwise.stretching.passkey import KeyDocuments, depths, passkey_rows
+from lengthwise.stretching.perplexity import loss_by_position, perplexities
+from lengthwise.stretching.search import fit_growth
+from lengthwise.stretching.subject import Subject, open_subject
+from lengthwise.stretching.table import StretchTable, TableSettings
+from lengthwise.stretching.uniform import search_uniform
+from lengthwise.stretching.variant import extension_table, variant
+from lengthwise.stretching.windows import SCORED, Targets, TrainingWindows, choose_targets
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for, of one model."""
+
+    model: Path
+    """The folder of a run, or of a Hugging Face checkpoint."""
+    extensions: list[str] = field(default_factory=list)
+    fit: Path | None = None
+    contexts: list[int] = field(default_factory=list)
+    """None: 1, 2, 4 and 8 times the trained length."""
+    corpus: Path | None = None
+    split: str = "test"
+    windows: int = 256
+    scored: int = SCORED
+    store: Path | None = None
+    positions: Positions = "auto"
+    trained: int = 0
+    device: str = "auto"
+
+
+class Extending:
+    """One call: what it wants, what it found."""
+
+    def __init__(self, wanted: Wanted, progress: Progress | None = None) -> None:
+        self.wanted, self.progress = wanted, progress or Progress()
+        self.subject: Subject = open_subject(
+            wanted.model, choose_device(wanted.device), wanted.store, wanted.positions, wanted.trained
+        )
+        self.progress.note(self.subject.described())
+        self.variant = variant(self.subject, wanted.extensions, wanted.fit)
+        self.contexts = wanted.contexts or [times * self.subject.trained for times in (1, 2, 4, 8)]
+        self.rows: list[Row] = []
+        """For programs."""
+
+    def perplexity(self, by_position: bool) -> list[Group]:
+        targets = self._targets()
+        about = {"model": self.subject.name, "variant": self.variant.label}
+        found = [each.table() for each in perplexities(self.variant, targets, self.contexts)]
+        self.rows = [{**about, "kind": "perplexity", **row} for row in found]
+        tables = [showing.perplexity_table(f"{self.subject.name}, {self.variant.label}", found)]
+        if by_position:
+            longest = max(self.contexts)
+            positions = loss_by_position(self.variant(longest), targets, longest)
+            self.rows += [{**about, "kind": "position", "context": longest, **row} for row in positions]
+            tables.append(showing.position_table(f"Loss by position in windows of {longest:,} tokens", positions))
+        return tables
+
+    def passkey(self, depth_count: int, trials: int, seed: int) -> list[Group]:
+        if self.subject.key_rows == 0:
+            self.progress.note(f"{self.subject.name} saw no key-recall documents in training: it may know no answer")
+        documents = KeyDocuments(self.subject.tokenizer, self.subject.begins)
+        found = passkey_rows(self.variant, documents, self.contexts, depths(depth_count), trials, seed)
+        about = {"model": self.subject.name, "variant": self.variant.label, "digits": documents.digits()}
+        self.rows = [{**about, **row} for row in found]
+        title = f"{self.subject.name}, {self.variant.label}: keys found, by depth and length"
+        return [showing.heat_map(title, found, documents.digits())]
+
+    def entropy(self, samples: int, positions: int) -> list[Group]:
+        """Of the model as trained, and under its extensions or fit, where there are any."""
+        context = max(self.contexts)
+        rows_RT = self._targets(samples).rows(context)[:, :-1]
+        asked = spread_positions(context, positions)
+        variants = [variant(self.subject), *([self.variant] if self.wanted.extensions or self.wanted.fit else [])]
+        tables = []
+        for each in variants:
+            found = entropy_rows(entropies(each(context), rows_RT, asked), asked, len(rows_RT))
+            self.rows += [{"model": self.subject.name, "variant": each.label, **row} for row in found]
+            tables.append(showing.entropy_table(f"{each.label}: entropy of attention in bits, mean over heads", found))
+        if self.wanted.fit is not None and load_fit(self.wanted.fit, self.subject).settings.head_scale:
+            tables.append(self._correlation(rows_RT))
+        return tables
+
+    def _correlation(self, rows_RT: Any) -> Group:
+        """Of the learned scales with the entropy that the heads have as trained, at the trained length."""
+        assert self.wanted.fit is not None
+        scales_LH = load_fit(self.wanted.fit, self.subject).learned["scales_LH"].double()
+        trained = self.subject.trained
+        within = spread_positions(trained, 64)[1:]  # the first token has no choice
+        entropy_LH = entropies(self.subject.model, rows_RT[:, -trained:], within).mean(dim=-1)
+        found = correlate(scales_LH, entropy_LH)
+        self.rows.append({"model": self.subject.name, "kind": "correlation", **found.table()})
+        table = showing.new_table("layer", "correlation")
+        for layer, value in enumerate(found.by_layer, start=1):
+            table.add_row(str(layer), _number(value))
+        table.add_row("mean", _number(found.within_layers))
+        table.add_row("all heads", _number(found.overall))
+        title = "Learned scales against entropy as trained (published: negative within each layer)"
+        return showing.titled(title, table)
+
+    def uniform(self) -> list[Group]:
+        found = search_uniform(
+            self.subject,
+            self._targets(),
+            self.contexts,
+            lambda context, search: self.progress.note(f"{context}: {search.best:.2f}"),
+        )
+        trained = self.subject.trained
+        best = {context: search.best for context, search in found.items()}
+        growth = fit_growth(best, trained) if any(context > trained for context in best) else None
+        for context, search in found.items():
+            tried = [{"scale": scale, "loss": loss} for scale, loss in sorted(search.losses.items())]
+            self.rows.append({"model": self.subject.name, "context": context, "best": search.best, "tried": tried})
+        if growth is not None:
+            self.rows.append({"model": self.subject.name, "slope": growth.slope, "determination": growth.determination})
+        return [showing.uniform_table(f"{self.subject.name}: best uniform scale", found, growth)]
+
+    def fit(self, what: str, length: int, out: Path, initial: float | None, recipe: dict[str, Any]) -> str:
+        """`what`: head-scale, or an extension under which all weights are trained. Returns a line that says it."""
+        if (out / "fit.json").exists():
+            raise UserError(f"{out} holds a fit already; choose another folder, or delete it")
+        head_scale = what == "head-scale"
+        # Before the search: documents may be too short.
+        tokens = 2 * recipe["steps"] * recipe["batch"] * length
+        documents = self.subject.documents("train", self.wanted.corpus, tokens)
+        windows = TrainingWindows(documents, length, recipe["seed"])
+        more: Row = {}
+        if head_scale and initial is None:
+            self.progress.note(f"searching the best uniform scale at {length:,} tokens")
+            targets = self._targets(min(self.wanted.windows, 64), [length], "validation")
+            search = search_uniform(self.subject, targets, [length])[length]
+            initial = max(search.best, recipe["floor"])
+            more["uniform_search"] = sorted(search.losses.items())
+        if head_scale:
+            settings = _settings(FitSettings, length=length, initial=initial, **recipe)
+        else:
+            recipe = {name: value for name, value in recipe.items() if name != "floor"}
+            tables = (extension_table(what),)
+            settings = _settings(FitSettings, length=length, head_scale=False, extensions=tables, **recipe)
+        fitted = fit(self.subject, windows, settings, self.progress)
+        save_fit(out, self.subject, fitted, more)
+        count = sum(value.numel() for value in fitted.learned.values())
+        tail = fitted.losses[-min(10, len(fitted.losses)) :]
+        losses = f"loss {fitted.losses[0]:.4f}, at the end {sum(tail) / len(tail):.4f}"
+        started = f", from {initial:.2f} on" if head_scale else ""
+        return f"Fitted {count:,} numbers at {length:,} tokens{started} in {fitted.seconds:.1f} s ({losses}): {out}"
+
+    def _targets(
+        self, windows: int | None = None, contexts: Sequence[int] | None = None, split: str | None = None
+    ) -> Targets:
+        documents = self.subject.documents(split or self.wanted.split, self.wanted.corpus)
+        chosen = list(contexts or self.contexts)
+        return choose_targets(documents, chosen, windows or self.wanted.windows, self.wanted.scored)
+
+
+def make_table(
+    nope: Path, rope: Path, out: Path, settings: dict[str, Any], store: Path | None, device: str, progress: Progress
+) -> list[Row]:
+    """The whole table; returns its rows of perplexity."""
+    place: torch.device = choose_device(device)
+    subjects = [open_subject(path, place, store) for path in (nope, rope)]
+    for subject in subjects:
+        progress.note(subject.described())
+    StretchTable(subjects[0], subjects[1], _settings(TableSettings, **settings), out, progress).run()
+    rows = read_rows(out / "perplexity.jsonl")
+    write_text(out / "table.md", showing.stretch_markdown(rows))
+    return rows
+
+
+def show_table(rows: Sequence[Row], out: Path, console: Console) -> None:
+    console.print(showing.stretch_table(rows))
+    passkey = out / "passkey.jsonl"
+    if passkey.exists():
+        found = read_rows(passkey)
+        for line in dict.fromkeys(row["line"] for row in found):
+            console.print()
+            console.print(showing.heat_map(f"{line}: keys found", [row for row in found if row["line"] == line]))
+
+
+def keep(rows: Sequence[Row], out: Path | None) -> None:
+    """Rows as JSON lines in a file: added where it has some."""
+    if out is not None:
+        (append_rows if out.exists() else write_rows)(out, rows)
+
+
+def read_lengths(text: str) -> list[int]:
+    """`512,1024` or `512,1k,2k` (1,024 tokens each)."""
+    found = []
+    for word in filter(None, text.lower().replace(" ", "").split(",")):
+        number = word.removesuffix("k")
+        if not number.isdecimal() or int(number) < 1:
+            raise UserError(f"{word!r} is no length in tokens; write for example 512,1024,2k")
+        found.append(int(number) * (1024 if word.endswith("k") else 1))
+    return found
+
+
+def _settings(cls: Any, **values: Any) -> Any:
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,226 @@
+"""The published table of perplexities from two models trained alike, one without positions, one with rotary ones.
+
+OUT/
+  table.json                what the table is of: models, lengths, counts
+  uniform.json              the best uniform scales, searched on validation documents
+  fits/LINE/                what was fitted, on training documents
+  perplexity.jsonl          one row for each line and context, on test documents
+  passkey.jsonl             one row for each line, length and depth
+
+A line is done when its rows are there; the rest is done by the next call.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lengthwise import configuration
+from lengthwise.engine.training import Progress
+from lengthwise.errors import UserError
+from lengthwise.records.directory import StudyDirectory, differences, make_folder, plain
+from lengthwise.records.files import append_rows, read_json, read_rows, write_json
+from lengthwise.stretching.fit_files import is_fit, load_fit, save_fit
+from lengthwise.stretching.fitting import FitSettings, fit
+from lengthwise.stretching.passkey import KeyDocuments, depths, passkey_rows
+from lengthwise.stretching.perplexity import Stretch, perplexities
+from lengthwise.stretching.search import fit_growth
+from lengthwise.stretching.subject import Subject
+from lengthwise.stretching.uniform import search_uniform
+from lengthwise.stretching.variant import Variant
+from lengthwise.stretching.windows import SCORED, Targets, TrainingWindows, choose_targets
+
+
+@dataclass(frozen=True)
+class TableSettings:
+    """All that decides the numbers, but the models and their corpus."""
+
+    times: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """Contexts, as multiples of the trained length."""
+    fitted: tuple[int, ...] = (2, 4, 8)
+    """Lengths at which something is searched or fitted, likewise."""
+    windows: int = 256
+    """Runs of targets in test documents."""
+    search_windows: int = 64
+    """Runs of targets in validation documents, for the search of scales."""
+    scored: int = SCORED
+    steps: int = 200
+    batch: int = 8
+    learning_rate: float = 0.1
+    """Of head scales."""
+    fine_tuning_rate: float = 1e-4
+    """Of all weights."""
+    depths: int = 10
+    trials: int = 10
+    """Key-recall documents of each length and depth; 0 for none at all."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if 1 not in self.times or not set(self.fitted) <= set(self.times) or min(self.fitted, default=2) < 2:
+            raise ValueError("times must hold 1 and all of fitted, which are 2 or more")
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    family: str
+    """`none` or `rotary`: whose line it is."""
+    extensions: list[dict[str, Any]] = field(default_factory=list)
+    fit: FitSettings | None = None
+
+
+class StretchTable:
+    def __init__(
+        self, nope: Subject, rope: Subject, settings: TableSettings, out: Path, progress: Progress | None = None
+    ) -> None:
+        self.subjects = {"none": nope, "rotary": rope}
+        self.settings, self.out, self.progress = settings, out, progress or Progress()
+        _refuse_strangers(nope, rope)
+        self.trained = nope.trained
+        self.contexts = [times * self.trained for times in sorted(settings.times)]
+        # Asked for before anything is computed: documents may be too short for the longest context.
+        self.test = self._targets("test", settings.windows)
+        self.validation = self._targets("validation", settings.search_windows)
+
+    def run(self) -> None:
+        """Does what is not done yet."""
+        make_folder(self.out)
+        with StudyDirectory(self.out).lock():
+            self._agree()
+            scales = self._scales()
+            for line in lines(self.settings, self.trained, scales):
+                self._measure(line)
+
+    def _measure(self, line: Line) -> None:
+        perplexity, passkey = self.out / "perplexity.jsonl", self.out / "passkey.jsonl"
+        has_perplexity = line.name in _lines_in(perplexity)
+        has_passkey = not self.settings.trials or line.name in _lines_in(passkey)
+        if has_perplexity and has_passkey:
+            return
+        self.progress.note(line.name)
+        stretch, about = self._stretch(line), {"line": line.name, "family": line.family}
+        if not has_perplexity:
+            found = perplexities(stretch, self.test, self.contexts)
+            append_rows(
+                perplexity, [{**about, "times": each.context // self.trained, **each.table()} for each in found]
+            )
+        if not has_passkey:
+            subject = self.subjects[line.family]
+            documents = KeyDocuments(subject.tokenizer, subject.begins)
+            settings = self.settings
+            grid = (self.contexts, depths(settings.depths), settings.trials, settings.seed)
+            append_rows(passkey, [{**about, **row} for row in passkey_rows(stretch, documents, *grid)])
+
+    def _stretch(self, line: Line) -> Stretch:
+        subject = self.subjects[line.family]
+        if line.fit is None:
+            return Variant(subject, line.extensions)
+        folder = self.out / "fits" / plain(line.name)
+        if not is_fit(folder):
+            windows = TrainingWindows(subject.documents("train"), line.fit.length, line.fit.seed)
+            save_fit(folder, subject, fit(subject, windows, line.fit, self.progress))
+        return Variant(subject, fitted=load_fit(folder, subject))
+
+    def _scales(self) -> dict[int, float]:
+        """Context -> best uniform scale of the model without positions."""
+        file = self.out / "uniform.json"
+        if not file.exists():
+            beyond = [context for context in self.contexts if context > self.trained]
+            told: Callable[..., None] = lambda context, found: self.progress.note(  # noqa: E731
+                f"best uniform scale at {context}: {found.best:g}"
+            )
+            found = search_uniform(self.subjects["none"], self.validation, beyond, told)
+            growth = fit_growth({context: each.best for context, each in found.items()}, self.trained)
+            write_json(
+                file,
+                {
+                    "trained": self.trained,
+                    "best": {str(context): each.best for context, each in found.items()},
+                    "losses": {str(context): sorted(each.losses.items()) for context, each in found.items()},
+                    "slope": growth.slope,
+                    "determination": growth.determination,
+                },
+            )
+        return {int(context): scale for context, scale in read_json(file)["best"].items()}
+
+    def _targets(self, split: str, count: int) -> Targets:
+        documents = self.subjects["none"].documents(split)
+        return choose_targets(documents, self.contexts, count, self.settings.scored)
+
+    def _agree(self) -> None:
+        """A folder holds one table."""
+        now = {
+            "settings": configuration.table(self.settings),
+            "models": {family: subject.checksum for family, subject in self.subjects.items()},
+        }
+        file = self.out / "table.json"
+        if not file.exists():
+            facts = {family: subject.facts for family, subject in self.subjects.items()}
+            write_json(file, {**now, "trained": self.trained, "folders": facts})
+            return
+        before = read_json(file)
+        changes = [
+            f"{key} was {old!r}, is {new!r}"
+            for part in ("settings", "models")
+            for key, old, new in differences(before[part], now[part])
+        ]
+        if changes:
+            raise UserError(f"{self.out} holds another table ({'; '.join(changes[:3])}); choose another folder")
+
+
+def lines(settings: TableSettings, trained: int, scales: dict[int, float]) -> list[Line]:
+    """All lines; `scales`: context -> best uniform scale."""
+    from_scales = fit_growth(scales, trained)
+    common = {"steps": settings.steps, "batch": settings.batch, "seed": settings.seed}
+    found = [Line("none", "none")]
+    for times in settings.fitted:
+        table = {"name": "uniform-scale", "constant": scales[times * trained]}
+        found.append(Line(f"uniform-scale for {times}x", "none", [table]))
+    slope = {"name": "uniform-scale", "slope": max(0.0, from_scales.slope)}
+    found.append(Line("uniform-scale by position", "none", [slope]))
+    for times in settings.fitted:
+        best = scales[times * trained]
+        ablations = {
+            "": (max(1.0, best), 1.0),
+            ", without start": (1.0, 1.0),
+            ", without floor": (best, 0.0),
+        }
+        for name, (initial, floor) in ablations.items():
+            chosen = FitSettings(
+                times * trained, initial=initial, floor=floor, learning_rate=settings.learning_rate, **common
+            )
+            found.append(Line(f"head-scale for {times}x{name}", "none", fit=chosen))
+    found += [
+        Line("rotary", "rotary"),
+        # Each context with the factor that leads to it; dynamic NTK with 1 does so by itself.
+        Line("position-interpolation", "rotary", [{"name": "position-interpolation", "factor": "auto"}]),
+        Line("dynamic-ntk", "rotary", [{"name": "dynamic-ntk", "factor": 1.0}]),
+        Line("yarn", "rotary", [{"name": "yarn", "factor": "auto"}]),
+    ]
+    for name in ("position-interpolation", "yarn"):
+        for times in settings.fitted:
+            chosen = FitSettings(
+                times * trained,
+                head_scale=False,
+                extensions=({"name": name, "factor": float(times)},),
+                learning_rate=settings.fine_tuning_rate,
+                **common,
+            )
+            found.append(Line(f"{name} for {times}x, trained", "rotary", fit=chosen))
+    return found
+
+
+def _refuse_strangers(nope: Subject, rope: Subject) -> None:
+    for subject, wanted in ((nope, "none"), (rope, "rotary")):
+        names = set(subject.model.encoding_names())
+        if names != {wanted}:
+            raise UserError(f"{subject.name} has the encoding {', '.join(sorted(names))}, not {wanted}")
+        if subject.store is None:
+            raise UserError(f"the tokens of {subject.name} are not beside it; say with --store where they are")
+    assert nope.store is not None and rope.store is not None
+    if nope.trained != rope.trained or nope.store.folder.name != rope.store.folder.name:
+        raise UserError(f"{nope.name} and {rope.name} were trained on other tokens or at other lengths: no twins")
+
+
+def _lines_in(file: Path) -> set[str]:
+    return {row["line"] for row in read_rows(file)} if file.exists() else set()

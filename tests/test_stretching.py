@@ -1,0 +1,879 @@
+"""Stretched language models: what is measured is what a plain loop says, what is fitted is all that changes."""
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from typer.testing import CliRunner
+
+from lengthwise.cli import app
+from lengthwise.engine.state import load_tensors
+from lengthwise.errors import UserError
+from lengthwise.extensions.extended import extended, make_extension
+from lengthwise.language.passkey import DIGITS, Passkeys, draw_key
+from lengthwise.language.settings import settings_from
+from lengthwise.language.store import Documents
+from lengthwise.language.training import train_language_model
+from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Decoder
+from lengthwise.model.trace import Trace
+from lengthwise.records.files import read_json, read_rows
+from lengthwise.seeding import stream
+from lengthwise.stretching import entropy as entropy_module
+from lengthwise.stretching import fitting, reading
+from lengthwise.stretching import passkey as passkey_module
+from lengthwise.stretching import table as table_module
+from lengthwise.stretching.entropy import bound, correlate, entropies, entropy_rows, spread_positions
+from lengthwise.stretching.fit_files import load_fit, save_fit
+from lengthwise.stretching.fitting import FitSettings, fit
+from lengthwise.stretching.foreign_tokenizer import ForeignTokenizer
+from lengthwise.stretching.hugging_face import layer_encodings, load_decoder
+from lengthwise.stretching.passkey import KeyDocuments, depths, passkey_rows
+from lengthwise.stretching.perplexity import loss_by_position, perplexities, perplexity_at
+from lengthwise.stretching.published import ratios
+from lengthwise.stretching.search import fit_growth, search_scale
+from lengthwise.stretching.subject import Subject, open_subject
+from lengthwise.stretching.table import StretchTable, TableSettings, lines
+from lengthwise.stretching.variant import Variant, extension_table, variant
+from lengthwise.stretching.windows import TrainingWindows, choose_targets
+
+CPU = torch.device("cpu")
+CONTEXT = 32
+WORDS = ("the", "old", "captain", "saw", "a", "small", "lamp", "near", "river", "and", "went", "home", "in", "1843")
+
+
+def story(number: int, words: int) -> str:
+    """Words with habits: each has only three that may follow it."""
+    generator = stream(number, "story")
+    word, found = int(generator.integers(len(WORDS))), []
+    for step in generator.integers(1, 4, size=words):
+        word = (word + int(step)) % len(WORDS)
+        found.append(WORDS[word])
+    return " ".join(found) + ".\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus, and twins trained on it: `none` and `rotary`."""
+    place = tmp_path_factory.mktemp("stretching")
+    for split, sizes in {"train": (3000, 2000), "validation": (900, 60), "test": (900, 700)}.items():
+        (place / "corpus" / split).mkdir(parents=True)
+        for number, size in enumerate(sizes):
+            (place / "corpus" / split / f"{number}.txt").write_text(story(len(split) * 100 + number, size))
+    for name, encoding in {"none": "none", "rotary": {"name": "rotary", "fraction": 1.0}}.items():
+        table = {
+            "encoding": encoding,
+            "seed": 1,
+            "model": {"layers": 2, "width": 32, "heads": 4, "key_value_heads": 2},
+            "data": {"context": CONTEXT, "vocabulary": 300, "validation_tokens": 256},
+            "training": {"tokens": 150 * 256, "batch_tokens": 256, "learning_rate": 0.01, "validations": 1},
+        }
+        train_language_model(place / "corpus", settings_from(table), place / name, "cpu")
+    return place
+
+
+@pytest.fixture(scope="module")
+def nope(folder: Path) -> Subject:
+    return open_subject(folder / "none", CPU)
+
+
+@pytest.fixture(scope="module")
+def rope(folder: Path) -> Subject:
+    return open_subject(folder / "rotary", CPU)
+
+
+def bits(model: Decoder) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
+
+
+def documents_of(*sizes: int, rows: int = 50) -> Documents:
+    """Random tokens."""
+    tokens = stream(0, "tokens", *sizes).integers(0, rows, size=sum(sizes))
+    return Documents(tokens, np.cumsum([0, *sizes]))
+
+
+def random_model(encoding: str = "none", **shape: Any) -> Decoder:
+    given = {"style": "llama", "layers": 2, "width": 16, "heads": 2, "feed_forward": 32, **shape}
+    model = build(ModelConfig(**given), 50, [{"name": encoding}], Lengths(8, 8))
+    initialize(model, 3)
+    for parameter in model.parameters():  # far from uniform predictions
+        parameter.data.mul_(8 if parameter.ndim > 1 else 1)
+    return model.requires_grad_(False)
+
+
+# Perplexity.
+
+
+def test_perplexity_is_what_a_loop_over_tokens_says(nope: Subject) -> None:
+    documents = nope.documents("test")
+    targets = choose_targets(documents, [24, 48], count=5, scored=8)
+    for context in (24, 48):
+        model = nope.stretched([{"name": "uniform-scale", "constant": 1.2}], context)
+        losses = []
+        for end in targets.ends.tolist():
+            for place in range(end - 8, end):
+                # All that stands in the window before the target, and nothing else.
+                read = documents.tokens[end - context - 1 : place].astype(np.int64)
+                logits = model(torch.from_numpy(read)[None])[0, -1]
+                losses.append(float(-logits.log_softmax(-1)[int(documents.tokens[place])]))
+        found = perplexity_at(model, targets, context)
+        assert found.tokens == len(losses) == 40
+        assert found.loss == pytest.approx(np.mean(losses), rel=1e-5)
+        assert found.perplexity == pytest.approx(math.exp(np.mean(losses)), rel=1e-5)
+        of_windows = np.array(losses).reshape(5, 8).mean(axis=1)
+        assert found.standard_error == pytest.approx(of_windows.std(ddof=1) / math.sqrt(5), rel=1e-4)
+
+
+def test_targets_are_the_same_at_every_context() -> None:
+    documents = documents_of(100, 30, 75)
+    targets = choose_targets(documents, [10, 20, 40], count=1000, scored=10)
+    rows = {context: targets.rows(context) for context in (10, 20, 40)}
+    assert [rows[context].shape for context in (10, 20, 40)] == [(10, 11), (10, 21), (10, 41)]
+    assert (rows[40][:, -10:] == rows[10][:, -10:]).all() and (rows[20][:, -21:] == rows[40][:, -21:]).all()
+    scored = (targets.ends[:, None] - 1 - np.arange(10)).ravel()
+    assert len(set(scored.tolist())) == len(scored) == targets.tokens, "no token counts twice"
+    assert targets.ends.tolist() == [41, 51, 61, 71, 81, 91, 171, 181, 191, 201], "windows stay inside a document"
+    few = choose_targets(documents, [10, 40], count=3, scored=10)
+    assert set(few.ends) < set(targets.ends) and few.ends[0] == 41 and few.ends[-1] == 201
+
+
+def test_rows_read_together_or_alone_are_the_same(nope: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = choose_targets(nope.documents("test"), [48], count=6, scored=16)
+    together = perplexity_at(nope.stretched([], 48), targets, 48)
+    monkeypatch.setitem(reading.LARGEST_INNER, "cpu", 1)
+    monkeypatch.setitem(reading.LARGEST_LOGITS, "cpu", 3 * 300)
+    alone = perplexity_at(nope.stretched([], 48), targets, 48)
+    assert alone.loss == pytest.approx(together.loss, abs=1e-6)
+
+
+def test_loss_by_position_has_the_same_mean(nope: Subject) -> None:
+    targets = choose_targets(nope.documents("test"), [40], count=4, scored=40)
+    rows = loss_by_position(nope.stretched([], 40), targets, 40, bins=5)
+    assert [(row["first"], row["last"]) for row in rows] == [(0, 7), (8, 15), (16, 23), (24, 31), (32, 39)]
+    assert all(row["tokens"] == 4 * 8 for row in rows)
+    whole = perplexity_at(nope.stretched([], 40), targets, 40).loss
+    assert np.mean([row["loss"] for row in rows]) == pytest.approx(whole, rel=1e-9)
+    assert rows[0]["loss"] > rows[-1]["loss"], "the first tokens have less to go by"
+
+
+def test_a_context_beyond_all_documents_is_an_error(nope: Subject) -> None:
+    documents = documents_of(100, 30)
+    choose_targets(documents, [99], count=1, scored=10)
+    message = "longer than any document: the longest has 100, of which the first 99 can be read"
+    with pytest.raises(UserError, match=message):
+        choose_targets(documents, [10, 100], count=1, scored=10)
+    with pytest.raises(UserError, match=message):
+        TrainingWindows(documents, 100, seed=0)
+    with pytest.raises(UserError, match="shorter than the 10 tokens scored"):
+        choose_targets(documents, [5, 20], count=1, scored=10)
+
+
+def test_a_model_whose_positions_end_says_so() -> None:
+    model = random_model("learned")
+    with pytest.raises(UserError, match="ends at position 7"):
+        extended(model, [], 9)
+    with pytest.raises(UserError, match="cannot read 9 tokens"):
+        reading.hidden_states(model, torch.zeros(1, 9, dtype=torch.int64))
+
+
+# Long rows.
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the largest tensor that any operation makes."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        sizes = [each.numel() for each in tree_leaves(made) if isinstance(each, Tensor)]
+        self.elements = max([self.elements, *sizes])
+        return made
+
+
+LONG = 8192
+
+
+@pytest.mark.parametrize("table", [None, {"name": "uniform-scale", "slope": 0.3}, {"name": "head-scale"}])
+def test_a_long_row_makes_no_square(table: dict[str, Any] | None) -> None:
+    model = extended(random_model(), [make_extension(table)] if table else [], LONG)
+    with LargestTensor() as watch:
+        reading.losses_of_last(model, np.arange(LONG + 1)[None] % 50, scored=256)
+    assert LONG * 32 <= watch.elements <= LONG * 64 < LONG**2 / 100
+
+
+def test_fitting_at_a_long_row_makes_no_square() -> None:
+    scales = make_extension({"name": "head-scale"})
+    model = extended(random_model("rotary"), [scales], 2048)
+    with LargestTensor() as watch:
+        hidden = reading.hidden_states(model, torch.arange(2048)[None] % 50, forget=True)
+        reading.token_losses(model, hidden, torch.zeros(1, 2048, dtype=torch.int64)).mean().backward()
+    assert scales.parameters()[0].grad is not None
+    assert watch.elements < 2048**2 / 10
+
+
+def test_the_watch_sees_a_square() -> None:
+    model = random_model()
+    with LargestTensor() as watch:
+        model(torch.zeros(1, 512, dtype=torch.int64), segments_BT=torch.ones(1, 512, dtype=torch.int64))
+    assert watch.elements >= 512**2
+
+
+def test_forgotten_blocks_give_the_same_gradients(rope: Subject) -> None:
+    tokens = torch.from_numpy(rope.documents("train").tokens[:65].astype(np.int64))[None]
+    found, passes = [], []
+    for forget in (False, True):
+        scales = make_extension({"name": "head-scale", "initial": 1.3})
+        model = extended(rope.model, [scales], 64)
+        count: list[int] = []
+        model.blocks[0].attention.register_forward_hook(lambda *given, count=count: count.append(1))
+        hidden = reading.hidden_states(model, tokens[:, :-1], forget)
+        reading.token_losses(model, hidden, tokens[:, 1:]).mean().backward()
+        found.append(scales.parameters()[0].grad)
+        passes.append(len(count))
+    assert passes == [1, 2], "what was forgotten is computed again"
+    torch.testing.assert_close(*found)
+    assert float(found[0].abs().min()) > 0
+
+
+# Entropy.
+
+
+@pytest.mark.parametrize(
+    ("encoding", "tables"),
+    [
+        ("none", []),
+        ("alibi", []),
+        ("rotary", [{"name": "yarn", "factor": 4.0}, {"name": "head-scale", "initial": 1.7}]),
+        ("none", [{"name": "uniform-scale", "slope": 0.4}]),
+    ],
+)
+def test_entropy_in_blocks_is_that_of_whole_maps(
+    encoding: str, tables: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(entropy_module.LARGEST_BLOCK, "cpu", 3 * 4 * 20 * 3)  # three queries at a time
+    model = extended(
+        random_model(encoding, width=64, heads=4, key_value_heads=2), [make_extension(table) for table in tables], 20
+    )
+    rows = stream(0, "rows").integers(0, 50, size=(3, 20))
+    trace = Trace()
+    model(torch.from_numpy(rows), trace=trace)
+    expected = torch.zeros(2, 4, 20, dtype=torch.float64)
+    for layer, seen in enumerate(trace.layers):
+        for row in range(3):
+            for head in range(4):
+                for query in range(20):
+                    weights = seen.weights_BHTS[row, head, query, : query + 1].double()
+                    expected[layer, head, query] -= (weights * weights.clamp(min=1e-30).log2()).sum() / 3
+    torch.testing.assert_close(entropies(model, rows), expected, atol=1e-5, rtol=1e-5)
+    some = np.array([0, 7, 19])
+    torch.testing.assert_close(entropies(model, rows, some), expected[..., some], atol=1e-5, rtol=1e-5)
+
+
+def test_entropy_of_a_long_row_makes_no_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(entropy_module.LARGEST_BLOCK, "cpu", 2**18)
+    positions = spread_positions(LONG, 5)
+    with LargestTensor() as watch:
+        found = entropies(random_model(), np.arange(LONG)[None] % 50, positions)
+    assert positions.tolist() == [0, 2048, 4096, 6143, 8191]
+    assert watch.elements <= LONG * 64
+    rows = entropy_rows(found, positions, samples=1)
+    assert all(row["bits"] <= row["bound"] + 1e-4 for row in rows) and rows[0]["bits"] == 0
+
+
+def test_equal_attention_reaches_the_bound() -> None:
+    model = random_model()
+    for name, parameter in model.named_parameters():
+        if "projection" in name:
+            parameter.data.zero_()
+    found = entropies(model, np.arange(12)[None])
+    assert found[1, 0].tolist() == pytest.approx([bound(position) for position in range(12)], abs=1e-5)
+
+
+def test_correlation_of_scales_with_entropy() -> None:
+    entropy = torch.tensor([[1.0, 2.0, 3.0], [4.0, 4.0, 4.0]], dtype=torch.float64)
+    found = correlate(3 - 0.5 * entropy, entropy)
+    assert found.overall == pytest.approx(-1)
+    assert found.by_layer == [pytest.approx(-1), None] and found.within_layers == pytest.approx(-1)
+    assert correlate(entropy, entropy).overall == pytest.approx(1)
+
+
+# Search.
+
+
+@pytest.mark.parametrize("best", [0.62, 1.0, 1.07, 1.83, 3.9])
+def test_the_search_finds_the_minimum(best: float) -> None:
+    tried: list[float] = []
+
+    def loss_of(scale: float) -> float:
+        tried.append(scale)
+        return (math.log(scale) - math.log(best)) ** 2
+
+    assert search_scale(loss_of).best == pytest.approx(best, abs=1e-9)
+    assert len(tried) == len(set(tried)), "nothing is computed twice"
+
+
+def test_the_search_steps_over_a_bump_and_survives_overflow() -> None:
+    found = search_scale(lambda scale: math.nan if scale > 1.75 else abs(scale - 1.6) + 0.3 * (scale == 1.3))
+    assert found.best == 1.6
+    with pytest.raises(UserError, match="must be above 0 and hold 1"):
+        search_scale(lambda scale: scale, smallest=1.2)
+
+
+def test_the_growth_of_the_scale_is_fitted_beyond_the_trained_length() -> None:
+    scales = {512: 5.0, 1024: 1 + 0.35 * math.log(2), 4096: 1 + 0.35 * math.log(8)}
+    found = fit_growth(scales, 512)
+    assert found.slope == pytest.approx(0.35) and found.determination == pytest.approx(1)
+    assert fit_growth({1024: 1.2, 2048: 1.2}, 512).determination is None
+    with pytest.raises(UserError, match="no length is"):
+        fit_growth({512: 1.0}, 512)
+
+
+# Fitting.
+
+
+def fitted_scales(nope: Subject, told: Callable[..., None] = lambda *given: None, **changes: Any) -> Any:
+    given = {"length": 96, "initial": 1.3, "steps": 30, "batch": 4, "learning_rate": 0.1, **changes}
+    windows = TrainingWindows(nope.documents("train"), given["length"], seed=0)
+    return fit(nope, windows, FitSettings(**given), told=told)
+
+
+def test_head_scales_lower_the_loss_and_change_nothing_else(nope: Subject, tmp_path: Path) -> None:
+    before = bits(nope.model)
+    floors: list[float] = []
+    found = fitted_scales(nope, lambda step, scales: floors.append(float(scales.scales_LH.detach().min())))
+    assert bits(nope.model) == before
+    assert len(floors) == len(found.losses) == 30 and min(floors) >= 1
+    assert list(found.learned) == ["scales_LH"] and found.learned["scales_LH"].shape == (2, 4)
+    assert found.learned["scales_LH"].std() > 0.01
+    targets = choose_targets(nope.documents("test"), [96], count=20, scored=32)
+    start = nope.stretched([{"name": "uniform-scale", "constant": 1.3}], 96)
+    learned = perplexity_at(found.model, targets, 96)
+    assert learned.loss < perplexity_at(start, targets, 96).loss
+
+    save_fit(tmp_path / "fit", nope, found)
+    description = read_json(tmp_path / "fit/fit.json")
+    assert description["trained_numbers"] == 8 and description["settings"]["floor"] == 1
+    again = load_fit(tmp_path / "fit", nope).stretched(nope, 96)
+    assert perplexity_at(again, targets, 96) == learned
+    assert not list((tmp_path / "fit").glob(".*")), "nothing half-written"
+
+
+def test_without_the_floor_scales_fall_below_one(nope: Subject) -> None:
+    """At the trained length there is nothing to sharpen, so some heads want less."""
+    free = fitted_scales(nope, length=CONTEXT, initial=1.0, floor=0.0)
+    assert 0 <= float(free.learned["scales_LH"].min()) < 1
+    held = fitted_scales(nope, length=CONTEXT, initial=1.0)
+    assert float(held.learned["scales_LH"].min()) >= 1
+
+
+def test_the_first_step_is_that_of_adamw_at_the_warm_up(nope: Subject) -> None:
+    """Adam's first step has the size of the learning rate, which is a third of the highest in a warm-up of three."""
+    seen: list[Tensor] = []
+    fitted_scales(nope, lambda step, scales: seen.append(scales.scales_LH.detach().clone()), floor=0.0)
+    torch.testing.assert_close((seen[0] - 1.3).abs(), torch.full((2, 4), 0.1 / 3), atol=1e-4, rtol=0)
+    last = (seen[-1] - seen[-2]).abs().max()
+    assert float(last) < 0.1 * 0.2, "at the end the rate is a tenth"
+
+
+def test_fine_tuning_trains_a_copy(rope: Subject, tmp_path: Path) -> None:
+    before = bits(rope.model)
+    settings = FitSettings(
+        96,
+        head_scale=False,
+        extensions=({"name": "position-interpolation", "factor": 3.0},),
+        learning_rate=3e-3,
+        steps=20,
+        batch=4,
+    )
+    found = fit(rope, TrainingWindows(rope.documents("train"), 96, seed=0), settings)
+    assert bits(rope.model) == before
+    changed = {name for name, value in found.learned.items() if value.numpy().tobytes() != before[name]}
+    assert changed == set(before), "everything was trained"
+    targets = choose_targets(rope.documents("test"), [96], count=20, scored=32)
+    raw = perplexity_at(rope.stretched(settings.extensions, 96), targets, 96)
+    tuned = perplexity_at(found.model, targets, 96)
+    assert tuned.loss < raw.loss
+    save_fit(tmp_path / "fit", rope, found)
+    again = variant(rope, fit=tmp_path / "fit")
+    assert perplexity_at(again(96), targets, 96).loss == pytest.approx(tuned.loss, abs=1e-6)
+    assert again.label == "position-interpolation:factor=3.0, fitted at 96"
+
+
+def test_a_fit_of_another_model_is_refused(nope: Subject, rope: Subject, tmp_path: Path) -> None:
+    save_fit(tmp_path, nope, fitted_scales(nope, steps=1))
+    with pytest.raises(UserError, match="fitted to none with other weights than rotary"):
+        load_fit(tmp_path, rope)
+    with pytest.raises(UserError, match="no finished fit"):
+        load_fit(tmp_path / "nowhere", nope)
+    with pytest.raises(UserError, match="not both"):
+        variant(nope, ["yarn:factor=2"], tmp_path)
+
+
+def test_steps_in_parts_are_the_same_step(nope: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fitted_scales(nope, steps=2)
+    monkeypatch.setitem(reading.LARGEST_INNER, "cpu", 1)  # one row at a time
+    monkeypatch.setitem(fitting.REMEMBERED, "cpu", 0)  # blocks forget
+    parts = fitted_scales(nope, steps=2)
+    torch.testing.assert_close(parts.learned["scales_LH"], whole.learned["scales_LH"], atol=1e-4, rtol=0)
+    assert parts.losses == pytest.approx(whole.losses, abs=1e-5)
+
+
+def test_training_windows_are_whole_and_each_comes_once_in_an_epoch() -> None:
+    documents = documents_of(41, 9, 32)
+    windows = TrainingWindows(documents, 10, seed=1)
+    assert windows.starts.tolist() == [0, 10, 20, 30, 50, 60, 70]
+    two_epochs = windows.rows(0, 14)
+    assert two_epochs.shape == (14, 11)
+    every = {tuple(documents.tokens[start : start + 11]) for start in windows.starts}
+    assert {tuple(row) for row in two_epochs[:7]} == {tuple(row) for row in two_epochs[7:]} == every
+    assert (two_epochs[:7] != two_epochs[7:]).any(), "another order"
+    assert (windows.rows(5, 4) == two_epochs[5:9]).all()
+
+
+# Passkeys.
+
+
+def test_key_documents_are_those_of_the_training_mix(nope: Subject) -> None:
+    tokenizer: Any = nope.tokenizer
+    ours, theirs = KeyDocuments(tokenizer, nope.begins), Passkeys(tokenizer)
+    for size, depth, key, first in ((200, 0.0, "00123", 0), (173, 0.4, "98765", 3), (300, 1.0, "55555", 1)):
+        made, wanted = ours.document(size - 1, depth, key, first), theirs.document(size, depth, key, first)
+        assert (made.prompt == wanted.prompt).all() and (made.answer == wanted.answer).all()
+    assert ours.digits() == "a key of 5 digits has 5 tokens, 12345 is 1 | 2 | 3 | 4 | 5"
+    with pytest.raises(UserError, match="or more, not 20"):
+        ours.document(20, 0.5, "12345")
+
+
+class Oracle:
+    """Knows the key that stands in the row, but only while it lies within `reach` tokens of the question."""
+
+    def __init__(self, reach: int) -> None:
+        self.reach = reach
+
+    def choose(self, model: Any, rows_RT: np.ndarray, count: int) -> np.ndarray:
+        answers = rows_RT[:, -count:].copy()
+        for row, answer in zip(rows_RT, answers, strict=True):
+            key = answer.copy()
+            body = row[:-count]
+            places = [k for k in range(len(body) - count + 1) if (body[k : k + count] == key).all()]
+            assert len(places) == 1, "the key is stated once"
+            if len(body) - places[0] > self.reach:
+                answer[-1] += 1  # one wrong digit is a wrong answer
+        return answers
+
+
+def test_passkeys_are_scored_by_whole_answers(nope: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passkey_module, "choices", Oracle(reach=150).choose)
+    documents = KeyDocuments(nope.tokenizer, nope.begins)
+    asked: list[int] = []
+    rows = passkey_rows(lambda context: asked.append(context), documents, [120, 400], [0.0, 0.5, 1.0], trials=3)  # type: ignore
+    assert asked == [120, 400]
+    found = {(row["length"], row["depth"]): (row["correct"], row["n"]) for row in rows}
+    assert found == {
+        **{(120, depth): (3, 3) for depth in (0.0, 0.5, 1.0)},
+        **{(400, 0.0): (0, 3), (400, 0.5): (0, 3), (400, 1.0): (3, 3)},
+    }
+    assert depths(3) == [0.0, 0.5, 1.0] and depths(1) == [0.5]
+
+
+def test_keys_are_held_out_and_the_same_at_all_lengths(nope: Subject) -> None:
+    documents = KeyDocuments(nope.tokenizer, nope.begins)
+    made = [passkey_module.draw(documents, length, 0.5, 0, trial) for length in (150, 300) for trial in range(3)]
+    assert all((a.answer == b.answer).all() for a, b in zip(made[:3], made[3:], strict=True))
+    trained_keys = {draw_key(stream(0, "a", n), held_out=False) for n in range(500)}
+    assert not {nope.tokenizer.decode(each.answer) for each in made} & trained_keys
+    assert all(len(each.answer) == DIGITS for each in made)
+
+
+@pytest.mark.parametrize("table", [None, {"name": "yarn", "factor": 3.0}, {"name": "dynamic-ntk", "factor": 2.0}])
+def test_one_pass_agrees_with_greedy_decoding(rope: Subject, table: dict[str, Any] | None) -> None:
+    """Whatever the model writes greedily, all of it is the likeliest in one pass, and no other text is."""
+    model = rope.stretched([table] if table else [], 80)
+    for number in range(3):
+        prompt = rope.documents("test").tokens[40 * number : 40 * number + 70].astype(np.int64)
+        written = reading.continued(model, prompt, 6)
+        row = np.concatenate([prompt, written])[None]
+        assert (reading.choices(model, row, 6)[0] == written).all()
+        other = written.copy()
+        other[3] = (other[3] + 1) % 300
+        changed = np.concatenate([prompt, other])[None]
+        assert not (reading.choices(model, changed, 6)[0] == other).all()
+        if table is None:
+            cache = model.new_cache(1, 80)
+            logits = model(torch.from_numpy(prompt)[None], cache=cache)
+            cached = []
+            for _ in range(6):
+                cached.append(int(logits[0, -1].argmax()))
+                logits = model(torch.tensor([[cached[-1]]]), cache=cache)
+            assert cached == written.tolist()
+
+
+# Hugging Face.
+
+
+def checkpoint(path: Path, family: str = "llama", bare: bool = False, **changes: Any) -> Any:
+    """A small random checkpoint as the library saves it; `bare`: without its rotation."""
+    transformers = pytest.importorskip("transformers")
+    given = {
+        "vocab_size": 60,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-5,
+        "initializer_range": 0.3,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": None,
+        **changes,
+    }
+    config = {"llama": transformers.LlamaConfig, "smollm3": transformers.SmolLM3Config}[family](**given)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.data.uniform_(0.5, 1.5)
+        # A residual stream so small that the epsilon of the norms matters.
+        model.get_input_embeddings().weight.data.mul_(0.01)
+    model.save_pretrained(path)
+    if bare:
+        _no_rotation(model)
+    return model
+
+
+def _no_rotation(model: Any) -> None:
+    inner = model.model.rotary_emb
+    inner.forward = lambda x, position_ids: (
+        torch.ones(*position_ids.shape, 8),
+        torch.zeros(*position_ids.shape, 8),
+    )
+
+
+CHECKPOINTS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "all heads alike": {"num_key_value_heads": 4},
+    "tied": {"tie_word_embeddings": True},
+    "slow": {"rope_theta": 500.0, "rms_norm_eps": 1e-6},
+    "sharded": {},
+    "smollm3": {"family": "smollm3", "no_rope_layers": [1, 0, 0, 1]},
+    "smollm3 by interval": {"family": "smollm3", "no_rope_layer_interval": 2},
+    "nope": {"bare": True},
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_checkpoint_has_the_same_logits_here(name: str, tmp_path: Path) -> None:
+    theirs = checkpoint(tmp_path, **CHECKPOINTS[name])
+    if name == "sharded":
+        shutil.rmtree(tmp_path)
+        theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+        assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    ours = load_decoder(tmp_path, "none" if name == "nope" else "auto")
+    tokens = torch.from_numpy(stream(0, "tokens").integers(0, 60, size=(2, 40)))
+    with torch.no_grad():
+        expected = theirs(tokens).logits
+        found = ours(tokens)
+    size = float(expected.std())
+    torch.testing.assert_close(found / size, expected / size, atol=1e-4, rtol=1e-4)
+    names = {"smollm3": ["rotary", "none", "none", "rotary"], "smollm3 by interval": ["rotary", "none"] * 2}
+    assert ours.encoding_names() == names.get(name, ["none" if name == "nope" else "rotary"] * 4)
+    if name not in ("slow", "all heads alike"):
+        other = load_decoder(tmp_path, "rotary" if "none" in ours.encoding_names() else "none")
+        assert float((other(tokens) - expected).std()) > 0.1 * size, "positions matter in this checkpoint"
+
+
+def test_their_yarn_is_ours(tmp_path: Path) -> None:
+    """The extension of a converted model is what the library computes from the same settings."""
+    transformers = pytest.importorskip("transformers")
+    plain = checkpoint(tmp_path)
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0}
+    config = transformers.LlamaConfig(**{**plain.config.to_dict(), "rope_parameters": scaling})
+    theirs = transformers.LlamaForCausalLM._from_config(config, attn_implementation="eager").eval()
+    theirs.load_state_dict(plain.state_dict())
+    ours = extended(load_decoder(tmp_path), [make_extension({"name": "yarn", "factor": 4.0})], 256)
+    tokens = torch.from_numpy(stream(1, "tokens").integers(0, 60, size=(1, 200)))
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens), theirs(tokens).logits, atol=5e-4, rtol=5e-4)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "bias": ({"attention_bias": True}, "biases in attention"),
+    "inner bias": ({"mlp_bias": True}, "biases in the feed-forward"),
+    "scaled": (
+        {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
+        "'linear' .it is stretched",
+    ),
+    "old scaled": ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic' .it is stretched already"),
+    "activation": ({"hidden_act": "gelu"}, "the activation 'gelu'"),
+    "heads": ({"head_dim": 16}, "heads of 16 entries instead of width / heads = 8"),
+    "type": ({"model_type": "gpt2"}, "a model of type 'gpt2'; those that can be read: llama, smollm3"),
+    "schedule": ({"no_rope_layers": [1, 0]}, "2 entries for 4 layers"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_decoder_has_not_is_refused(name: str, tmp_path: Path) -> None:
+    checkpoint(tmp_path)
+    changes, message = REFUSED[name]
+    config = read_json(tmp_path / "config.json")
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(UserError, match=message):
+        load_decoder(tmp_path)
+
+
+def test_missing_and_strange_weights_are_errors(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    checkpoint(tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    save_file({**weights, "model.layers.0.self_attn.scale": torch.ones(4)}, file)
+    with pytest.raises(UserError, match=r"weights that a Llama has not: model\.layers\.0\.self_attn\.scale"):
+        load_decoder(tmp_path)
+    save_file({name: value for name, value in weights.items() if name != "model.norm.weight"}, file)
+    with pytest.raises(UserError, match=r"no weights 'model\.norm\.weight'"):
+        load_decoder(tmp_path)
+    file.write_bytes(b"not weights")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_decoder(tmp_path)
+    file.unlink()
+    with pytest.raises(UserError, match="holds no weights"):
+        load_decoder(tmp_path)
+
+
+def test_flags_of_layers_are_not_read_inverted() -> None:
+    config = {"model_type": "smollm3", "num_hidden_layers": 4}
+    assert [table["name"] for table in layer_encodings(config, "auto")] == ["rotary", "rotary", "rotary", "none"]
+
+
+def foreign_tokenizer(folder: Path, adds_space: bool) -> None:
+    """Of words; like SentencePiece's, or byte-level."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    pre = tokenizers.pre_tokenizers
+    if adds_space:
+        made.pre_tokenizer = pre.Sequence([pre.Metaspace(prepend_scheme="always"), pre.Digits(individual_digits=True)])
+        made.decoder = tokenizers.decoders.Metaspace(prepend_scheme="always")
+        alphabet = sorted({*"\u2581?.", *map(chr, range(48, 58)), *map(chr, range(65, 123))})
+    else:
+        # Numbers in groups of three, as in Llama 3.
+        digits = pre.Split(tokenizers.Regex(r"\d{1,3}"), "isolated")
+        made.pre_tokenizer = pre.Sequence([digits, pre.ByteLevel(add_prefix_space=False, use_regex=True)])
+        made.decoder = tokenizers.decoders.ByteLevel()
+        alphabet = sorted(pre.ByteLevel.alphabet())
+    numbers = [f"{n} {n % 100:02d}" for n in range(100, 1000)] * 3
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=2500, special_tokens=["<s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator([story(n, 50) for n in range(5)] + numbers, trainer)
+    made.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    made.save(str(folder / "tokenizer.json"))
+
+
+@pytest.mark.parametrize(("adds_space", "tokens"), [(True, 5), (False, 2)])
+def test_key_documents_of_other_tokenizers(adds_space: bool, tokens: int, tmp_path: Path) -> None:
+    foreign_tokenizer(tmp_path, adds_space)
+    tokenizer = ForeignTokenizer.load(tmp_path)
+    assert tokenizer.adds_space == adds_space and tokenizer.begins.tolist() == [0]
+    documents = KeyDocuments(tokenizer, tokenizer.begins)
+    made = documents.document(260, 0.5, "31415")
+    assert len(made.prompt) + len(made.answer) == 260 and len(made.answer) == tokens
+    text = tokenizer.decode(np.concatenate([made.prompt, made.answer]))
+    assert text.endswith(" What is the pass key? The pass key is 31415")
+    assert text.count("31415") == 2 and ". The pass key is 31415. Remember it. " in text
+    assert f"has {tokens} tokens" in documents.digits()
+
+
+def test_a_foreign_model_is_a_subject_like_any_other(folder: Path, tmp_path: Path) -> None:
+    checkpoint(tmp_path, vocab_size=2600)
+    foreign_tokenizer(tmp_path, adds_space=True)
+    subject = open_subject(tmp_path, CPU, trained=32)
+    assert subject.trained == 32 and subject.begins.tolist() == [0]
+    assert subject.described() == f"{tmp_path.name}: trained at 32 tokens; layers: 4 x rotary"
+    with pytest.raises(UserError, match="say with --corpus"):
+        subject.documents("test")
+    documents = subject.documents("test", folder / "corpus")
+    assert len(documents) == 2 and documents[0][0] == 0
+    assert subject.tokenizer.decode(documents[0]).startswith(story(400, 900)[:40])
+    assert len(subject.documents("train", folder / "corpus", tokens=10)) == 1
+    targets = choose_targets(documents, [32, 64], count=4, scored=16)
+    found = perplexities(Variant(subject, [extension_table("yarn:factor=auto")]), targets, [32, 64])
+    raw = perplexities(Variant(subject), targets, [32, 64])
+    assert found[0].loss == pytest.approx(raw[0].loss, abs=1e-6) and found[1].loss != raw[1].loss
+    windows = TrainingWindows(documents, 64, seed=0)
+    before = bits(subject.model)
+    fitted = fit(subject, windows, FitSettings(64, initial=1.2, steps=2, batch=2))
+    assert fitted.learned["scales_LH"].shape == (4, 4) and bits(subject.model) == before
+    save_fit(tmp_path / "fit", subject, fitted)
+    assert load_fit(tmp_path / "fit", open_subject(tmp_path, CPU, trained=32)).settings.initial == 1.2
+
+
+# The table.
+
+
+def test_published_ratios_are_relative_to_the_model_as_trained() -> None:
+    found = ratios()
+    assert found["none", 1].ratio == found["rotary", 1].ratio == 1
+    assert found["none", 2].ratio == pytest.approx(326.9 / 14.6) and found["none", 4].at_least
+    assert found["head-scale for 4x", 4].ratio == pytest.approx(21.1 / 14.6)
+    assert found["head-scale for 8x, without start", 8].ratio == pytest.approx(31.4 / 14.6)
+    assert found["yarn", 8].ratio == pytest.approx(17.1 / 14.5)
+
+
+def test_every_published_line_has_a_line_here() -> None:
+    made = lines(TableSettings(), 512, {512 * times: 1 + 0.1 * times for times in (2, 4, 8, 16)})
+    names = [line.name for line in made]
+    assert len(names) == len(set(names)) and {line for line, _ in ratios()} <= set(names)
+    by_name = {line.name: line for line in made}
+    settings = {name: by_name[f"head-scale for 4x{name}"].fit for name in ("", ", without start", ", without floor")}
+    assert {name: (each.initial, each.floor) for name, each in settings.items() if each} == {
+        "": (1.4, 1.0),
+        ", without start": (1.0, 1.0),
+        ", without floor": (1.4, 0.0),
+    }
+
+
+SHORT = TableSettings(
+    times=(1, 2, 4), fitted=(2,), windows=4, search_windows=2, scored=16, steps=2, batch=2, depths=2, trials=0
+)
+
+
+def test_the_table_goes_on_where_it_was_stopped(
+    nope: Subject, rope: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stopped(Exception):
+        pass
+
+    real, calls = table_module.perplexities, []
+
+    def stopping(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 4:
+            raise Stopped
+        return real(*given)
+
+    monkeypatch.setattr(table_module, "perplexities", stopping)
+    with pytest.raises(Stopped):
+        StretchTable(nope, rope, SHORT, tmp_path).run()
+    assert len(read_rows(tmp_path / "perplexity.jsonl")) == 3 * 3
+    fits = {file: file.stat().st_mtime_ns for file in tmp_path.glob("fits/*/fit.json")}
+    StretchTable(nope, rope, SHORT, tmp_path).run()
+    rows = read_rows(tmp_path / "perplexity.jsonl")
+    names = [line.name for line in lines(SHORT, CONTEXT, {2 * CONTEXT: 1.1, 4 * CONTEXT: 1.2})]
+    assert [row["line"] for row in rows] == [name for name in names for _ in range(3)], "each line once"
+    assert all(file.stat().st_mtime_ns == when for file, when in fits.items()) and len(fits) == 1
+    assert {row["tokens"] for row in rows} == {4 * 16}
+    found = {(row["line"], row["times"]): row["perplexity"] for row in rows}
+    for name in ("dynamic-ntk", "yarn", "position-interpolation"):
+        assert found[name, 1] == pytest.approx(found["rotary", 1], rel=1e-5), "nothing to stretch at 1x"
+        assert found[name, 4] != found["rotary", 4]
+    before = len(calls)
+    StretchTable(nope, rope, SHORT, tmp_path).run()
+    assert len(calls) == before, "nothing left to do"
+    with pytest.raises(UserError, match="windows was 4, is 5"):
+        StretchTable(nope, rope, dataclasses.replace(SHORT, windows=5), tmp_path).run()
+    with pytest.raises(UserError, match="none has the encoding none, not rotary"):
+        StretchTable(nope, nope, SHORT, tmp_path)
+    with pytest.raises(UserError, match="longer than any document"):
+        StretchTable(nope, rope, dataclasses.replace(SHORT, times=(1, 2, 4096)), tmp_path)
+
+
+# Commands.
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    def called(*words: Any) -> str:
+        found = CliRunner().invoke(app, ["extend", *map(str, words)], catch_exceptions=False)
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    yield called
+
+
+def test_commands(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
+    run, device = folder / "none", ("--device", "cpu")
+    few = ("--windows", 3, "--scored", 16, *device)
+    said = call("fit", run, "head-scale", "--length", 64, "--out", tmp_path / "fit", "--steps", 2, "--batch", 2,
+                "--scored", 16, *device)  # fmt: skip
+    assert "Fitted 8 numbers at 64 tokens, from 1." in said
+    assert "uniform_search" in read_json(tmp_path / "fit/fit.json")
+    assert load_tensors(tmp_path / "fit/learned.safetensors")[0]["scales_LH"].dtype == torch.float32
+    file = tmp_path / "rows.jsonl"
+    rows = json.loads(call("perplexity", run, "--context", "32,64", "--by-position", *few, "--out", file, "--json"))
+    assert [row["context"] for row in rows if row["kind"] == "perplexity"] == [32, 64]
+    assert read_rows(file) == rows
+    fitted = call("perplexity", run, "--fit", tmp_path / "fit", "--context", "64", *few)
+    assert "head-scale, fitted at 64" in fitted
+    rows = json.loads(
+        call("perplexity", folder / "rotary", "--extension", "yarn:factor=2", "--context", "64", *few, "--json")
+    )
+    assert rows[0]["variant"] == "yarn:factor=2"
+    shown = call("passkey", run, "--length", "150,200", "--depths", 2, "--trials", 1, *device)
+    assert "a key of 5 digits has 5 tokens" in shown and "100%" in shown
+    rows = json.loads(
+        call(
+            "entropy",
+            run,
+            "--fit",
+            tmp_path / "fit",
+            "--context",
+            "64",
+            "--samples",
+            2,
+            "--at",
+            4,
+            "--scored",
+            16,
+            *device,
+            "--json",
+        )
+    )
+    assert len(rows) == 2 * 2 * 4 * 4 + 1 and rows[-1]["kind"] == "correlation"
+    assert {row["variant"] for row in rows[:-1]} == {"as trained", "head-scale, fitted at 64"}
+    assert "best scale" in call("uniform", run, "--context", "64,128", *few)
+    small = ("--times", "1,2", "--fitted", 2, "--steps", 1, "--batch", 1, "--search-windows", 1, "--trials", 0)
+    made = call("table", run, folder / "rotary", "--out", tmp_path / "table", *small, *few)
+    assert "head-scale for 2x" in made and "yarn for 2x, trained" in (tmp_path / "table/table.md").read_text()
+
+
+ERRORS: dict[str, tuple[list[str], str]] = {
+    "nothing there": (["perplexity", "nowhere"], "no language model at nowhere"),
+    "length": (["perplexity", "RUN", "--context", "5x"], "'5x' is no length in tokens"),
+    "too long": (["perplexity", "RUN", "--context", "100k"], "a context of 102,400 tokens is longer than any document"),
+    "extension": (["perplexity", "RUN", "--scored", "8", "--extension", "yearn:factor=2"], "did you mean 'yarn'"),
+    "setting": (["perplexity", "RUN", "--scored", "8", "--extension", "yarn:factr=2"], "unknown setting"),
+    "form": (["perplexity", "RUN", "--scored", "8", "--extension", "yarn:4"], "must look like yarn:factor=4"),
+    "no angles": (
+        ["perplexity", "RUN", "--scored", "8", "--extension", "yarn:factor=2"],
+        "yarn applies to no layer of this model",
+    ),
+    "positions": (["perplexity", "RUN", "--positions", "none"], "which knows its positions"),
+    "store": (["perplexity", "RUN", "--store", "elsewhere"], "are not in elsewhere"),
+    "fit": (["fit", "RUN", "yarn", "--length", "64", "--out", "f", "--scored", "16"], "missing setting"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, message = ERRORS[name]
+    monkeypatch.chdir(tmp_path)
+    called = [str(folder / "none") if word == "RUN" else word for word in words]
+    found = CliRunner().invoke(app, ["extend", *called, "--device", "cpu"])
+    assert isinstance(found.exception, UserError), found.output
+    assert message in str(found.exception)
