@@ -195,10 +195,11 @@ def report(
     ] = None,
 ) -> None:
     """Write a self-contained page of a study's results, or its tables and figures for a paper."""
+    from lengthwise.analysis.rows import load_analysis
     from lengthwise.records.rows import load_results
     from lengthwise.report.export import write_report
 
-    written = write_report(load_results(runs), out, kind.value if kind else None)
+    written = write_report(load_results(runs), out, kind.value if kind else None, load_analysis(runs / "analysis"))
     console.print(f"Wrote {written}", highlight=False)
 
 

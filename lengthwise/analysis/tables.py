@@ -8,13 +8,11 @@ from rich.text import Text
 
 from lengthwise.analysis.divergence import BOUND
 from lengthwise.analysis.published_distance import LAYERS, published_distances
-from lengthwise.analysis.rows import Row
+from lengthwise.analysis.rows import HEAD_KINDS, KIND, Row, distance_label, is_kind
 from lengthwise.report.summaries import thinned
 from lengthwise.report.terminal import MOST_LENGTHS, WIDTH, plain_table
 
 MOST_LAYERS = 13
-KIND = 0.5
-"""A head is of a kind from this score on, if it is also at least twice that of a head that looks evenly."""
 
 Cells = dict[str, dict[int, str]]
 """Label -> layer -> text."""
@@ -23,10 +21,6 @@ Cells = dict[str, dict[int, str]]
 def distance_tables(rows: Sequence[Row], reference: str, as_published: bool) -> list[Table]:
     """Nearest first; the published distances of the same lengths below ours."""
     return [_distance_table(_of(rows, task), task, reference, as_published) for task in _names(rows, "task")]
-
-
-def distance_label(row: Row) -> str:
-    return f"{row['encoding']} (other seed)" if row["encoding"] == row["reference"] else row["encoding"]
 
 
 def _distance_table(rows: list[Row], task: str, reference: str, as_published: bool) -> Table:
@@ -107,14 +101,6 @@ def _kinds(rows: list[Row]) -> Cells:
         return "/".join(f"{sum(is_kind(row, kind) for row in values) / runs:.3g}" for kind in HEAD_KINDS)
 
     return _encoding_cells(rows, lambda row: row, count)
-
-
-HEAD_KINDS = ("previous", "diagonal", "induction")
-
-
-def is_kind(row: Row, kind: str) -> bool:
-    score, even = row[kind], row["even"][kind]
-    return score is not None and score >= KIND and score >= 2 * even
 
 
 def probe_tables(rows: Sequence[Row]) -> list[Table]:

@@ -91,6 +91,8 @@ class Encoding(nn.Module):
 
     def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor | None:
         """The same from anything: (B, H, T, S) in fp32, or None. Override it to read queries, keys or positions."""
+        if type(self).by_distance is Encoding.by_distance:
+            return None  # before distances are made: they are a matrix of length x length
         found = self.by_distance(distances(query_BT, key_BS))
         return None if found is None else found.movedim(0, 1)
 
