@@ -877,3 +877,45 @@ def test_errors(name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
     found = CliRunner().invoke(app, ["extend", *called, "--device", "cpu"])
     assert isinstance(found.exception, UserError), found.output
     assert message in str(found.exception)
+
+
+# The study: from a corpus to the table.
+
+
+def test_a_study_trains_twins_and_makes_the_table(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
+    changes = [
+        "model={layers=1, width=16, heads=2, key_value_heads=1}", f"data.context={CONTEXT}", "data.vocabulary=300",
+        "data.validation_tokens=64", "data.passkey_share=0", "training.tokens=512", "training.batch_tokens=128",
+        "training.validations=1", "table.times=[1,2]", "table.fitted=[2]", "table.windows=2", "table.search_windows=2",
+        "table.scored=8", "table.steps=1", "table.batch=1", "table.trials=0",
+    ]  # fmt: skip
+    words = [word for change in changes for word in ("--set", change)]
+    command = ("study", "headscale-small", "--corpus", folder / "corpus", "--out", tmp_path / "s", "--device", "cpu")
+    said = call(*command, *words)
+    assert "head-scale" in said.lower() or "headscale" in said.lower()
+    rows = read_rows(tmp_path / "s/table/perplexity.jsonl")
+    assert {row["context"] for row in rows} == {CONTEXT, 2 * CONTEXT}
+    twins = [read_json(tmp_path / "s" / twin / "run.json") for twin in ("none", "rotary")]
+    assert twins[0]["encoding_of_each_layer"] == ["none"] and twins[1]["encoding_of_each_layer"] == ["rotary"]
+    assert twins[1]["encoding_resolved"]["rotary"]["rotated_entries"] == 8, "all of a head, as in Llama"
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*") if path.is_file()}
+    assert call(*command, *words) == said
+    changed = {path.name for path, time in before.items() if path.stat().st_mtime_ns != time}
+    assert changed <= {"table.md", "lock"}, "what is done is not done again"
+
+
+def test_a_study_that_cannot_be_is_an_error_before_anything_is_trained(folder: Path, tmp_path: Path) -> None:
+    for words, said in [
+        (("headscale-smal",), "did you mean 'headscale-small'"),
+        (("headscale-small", "--set", "training.batch_tokens=100"), "multiple of the context"),
+        (("headscale-small", "--set", "twins={none='none'}"), "twins must name"),
+        (("headscale-small", "--set", "table.times=[2]"), "times must hold 1"),
+    ]:
+        out = tmp_path / "x"
+        with pytest.raises(UserError, match=said):
+            CliRunner().invoke(
+                app,
+                ["extend", "study", *words, "--corpus", str(folder / "corpus"), "--out", str(out)],
+                catch_exceptions=False,
+            )
+        assert not out.exists()

@@ -221,6 +221,32 @@ def table_command(
     console.print(f"Rows in {out}", highlight=False, soft_wrap=True)
 
 
+@extend_app.command("study")
+def study_command(
+    study: Annotated[str, typer.Argument(help="headscale-small, or a .toml file.")],
+    corpus: Annotated[Path, typer.Option(help="A folder of .txt files, .jsonl files or a saved dataset.")],
+    out: Annotated[Path, typer.Option(help="Folder for both twins and the table; the same command goes on with it.")],
+    settings: Annotated[
+        list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. training.tokens=1000000.")
+    ] = [],  # noqa: B006
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 60.0,
+    device: Device = "auto",
+) -> None:
+    """Train a pair of language models on a corpus, then make the published table from them."""
+    from lengthwise.stretching.commands import finish_table, show_table
+    from lengthwise.stretching.study import load_stretch_study, run_stretch_study
+
+    chosen = load_stretch_study(study, settings)
+    try:
+        with _watching() as progress:
+            run_stretch_study(chosen, corpus, out, device, save_every, progress)
+    except KeyboardInterrupt:
+        messages.print("Stopped. The same command goes on where it was.")
+        raise typer.Exit(130) from None
+    show_table(finish_table(out / "table"), out / "table", console)
+    console.print(f"Rows in {out / 'table'}", highlight=False, soft_wrap=True)
+
+
 @contextmanager
 def _extending(contexts: str, times: "list[int] | None" = None, **wanted: Any) -> "Iterator[Extending]":
     """`times`: the default contexts, as multiples of the trained length."""

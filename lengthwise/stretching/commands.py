@@ -181,6 +181,11 @@ def make_table(
     for subject in subjects:
         progress.note(subject.described())
     StretchTable(subjects[0], subjects[1], _settings(TableSettings, **settings), out, progress).run()
+    return finish_table(out)
+
+
+def finish_table(out: Path) -> list[Row]:
+    """Writes a finished table as Markdown too; returns its rows of perplexity."""
     rows = read_rows(out / "perplexity.jsonl")
     write_text(out / "table.md", showing.stretch_markdown(rows))
     return rows

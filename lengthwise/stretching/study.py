@@ -1,0 +1,72 @@
+"""From a corpus to the table: twins are trained, then stretched in every way of the published table.
+
+OUT/
+  tokens/         the corpus as tokens, for both
+  none, rotary/   the trained twins, as `lengthwise language train` leaves them
+  table/          see `table`
+
+Every part goes on where it was stopped; what is done is not done again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lengthwise import configuration
+from lengthwise.engine.training import Progress, choose_device
+from lengthwise.errors import UserError, nearest
+from lengthwise.language.settings import LanguageSettings, settings_from
+from lengthwise.language.training import train_language_model
+from lengthwise.stretching.subject import open_subject
+from lengthwise.stretching.table import StretchTable, TableSettings
+
+SHIPPED = Path(__file__).parent
+TWINS = ("none", "rotary")
+
+
+@dataclass(frozen=True)
+class StretchStudy:
+    summary: str
+    twins: Any = field(default_factory=dict)
+    """The encoding of each twin."""
+    seed: int = 0
+    model: Any = field(default_factory=dict)
+    data: Any = field(default_factory=dict)
+    training: Any = field(default_factory=dict)
+    """As in `lengthwise language train`."""
+    table: TableSettings = field(default_factory=TableSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("twins", "model", "data", "training"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise ValueError(f"{name} must be a table, not {getattr(self, name)!r}")
+        if set(self.twins) != set(TWINS):
+            raise ValueError(f"twins must name the encodings of both {' and '.join(TWINS)}, not {list(self.twins)}")
+
+    def settings(self, twin: str) -> LanguageSettings:
+        parts = {"seed": self.seed, "model": self.model, "data": self.data, "training": self.training}
+        return settings_from({"encoding": self.twins[twin], **parts})
+
+
+def load_stretch_study(name: str, assignments: Iterable[str] = ()) -> StretchStudy:
+    """A shipped one by its name, or any by its file; `assignments` as in `--set training.tokens=1000000`."""
+    shipped = {path.stem: path for path in SHIPPED.glob("*.toml")}
+    if name not in shipped and Path(name).suffix != ".toml":
+        raise UserError(f"unknown study {name!r}; {nearest(name, shipped)} (a file must end in .toml)")
+    table = configuration.load(shipped.get(name, Path(name)))
+    study = configuration.read(StretchStudy, configuration.override(table, list(assignments)), "")
+    for twin in TWINS:
+        study.settings(twin)  # a wrong setting is an error now, not after the first twin
+    return study
+
+
+def run_stretch_study(
+    study: StretchStudy, corpus: Path, out: Path, device: str, save_every: float, progress: Progress
+) -> None:
+    for twin in TWINS:
+        progress.note(f"Training the twin {twin}")
+        train_language_model(corpus, study.settings(twin), out / twin, device, progress, save_every, out / "tokens")
+    place = choose_device(device)
+    nope, rope = (open_subject(out / twin, place, out / "tokens") for twin in TWINS)
+    StretchTable(nope, rope, study.table, out / "table", progress).run()
