@@ -448,7 +448,7 @@ def loss_of(model: Any, tokenizer: Tokenizer, corpus: Path, context: int) -> flo
 
 
 class Killed(Exception):
-    pass
+    """Raised in the middle of training, as a signal would break it off."""
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])

@@ -757,7 +757,7 @@ def test_the_table_goes_on_where_it_was_stopped(
     nope: Subject, rope: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stopped(Exception):
-        pass
+        """Raised between two lines of the table."""
 
     real, calls = table_module.perplexities, []
 

@@ -10,6 +10,7 @@ Sums are always in the same order, for a model in a stack and alone: the same in
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -84,7 +85,8 @@ class _LookUp(torch.autograd.Function):
         out_NVD = ctx.home_NVD
         if out_NVD is None:
             out_NVD = grad_NMD.new_zeros(shape, dtype=dtype)
-        with beside(grad_NMD):
+        # What autograd is given must be there when it reads it; only what goes home can be late.
+        with beside(grad_NMD) if ctx.home_NVD is not None else nullcontext():
             _add_rows(sorted_NM.contiguous(), order_NM.contiguous(), grad_NMD.contiguous(), out_NVD, ctx.skip)
         return None, None, None, out_NVD if ctx.home_NVD is None else None, None, None
 
