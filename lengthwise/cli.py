@@ -207,11 +207,14 @@ def report(
 def collect_command(
     runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
     out: Annotated[Path, typer.Option(help="Folder for four small files.")],
+    failures: Annotated[
+        int | None, typer.Option(min=0, help="Wrong answers to keep of each run and length; by default all.")
+    ] = None,
 ) -> None:
     """Gather the results of a study, without weights, into a small folder for sharing."""
     from lengthwise.records.rows import collect, load_results
 
-    collect(load_results(runs), out)
+    collect(load_results(runs), out, failures)
     console.print(f"Wrote {out}", highlight=False)
 
 

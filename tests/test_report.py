@@ -355,6 +355,8 @@ def test_failures_are_collected_and_packed(tmp_path: Path) -> None:
     collect(found, tmp_path / "collected")
     found = load_results(tmp_path / "collected")
     assert found.runs[0].failures == kept
+    collect(found, tmp_path / "fewer", failures_of_a_length=1)
+    assert load_results(tmp_path / "fewer").runs[0].failures == [kept[0], kept[2]]
     collect(load_results(write_study(tmp_path / "without")), tmp_path / "collected")
     assert not any(run.failures for run in load_results(tmp_path / "collected").runs)
     pack = packed(found)

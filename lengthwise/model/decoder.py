@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.errors import UserError
-from lengthwise.model import embedding_kernel
+from lengthwise.model import embedding_kernel, feed_forward_kernel
 from lengthwise.model.attention import Attention, Backend, Places
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
@@ -64,7 +64,13 @@ class ReluFeedForward(nn.Module):
         self.output = Linear(config.inner_width, config.width)
 
     def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
-        return self.output(dropout.drop_relu(self.inner(x_BTD)))
+        if not dropout.kernel or not feed_forward_kernel.suits(x_BTD.shape[-1], x_BTD.dtype):
+            return self.output(dropout.drop_relu(self.inner(x_BTD)))
+        weights = self.inner.weight[None], self.output.weight[None]
+        given = (dropout.next_key(), self.inner.home, self.output.home)
+        key_N, *homes = (None if each is None else each[None] for each in given)
+        y_NMD = feed_forward_kernel.feed_forward(x_BTD.flatten(0, -2)[None], *weights, key_N, dropout.rate, *homes)
+        return y_NMD.view(x_BTD.shape)
 
 
 class SwigluFeedForward(nn.Module):

@@ -1,6 +1,6 @@
 """Results as long rows, and what people ask of them: accuracy by length, accuracy overall."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -132,15 +132,28 @@ def load_results(path: Path) -> Results:
     return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name})
 
 
-def collect(results: Results, path: Path) -> None:
-    """Writes the results into a few small files, for sharing; `load_results` reads them like a study's folder."""
+def collect(results: Results, path: Path, failures_of_a_length: int | None = None) -> None:
+    """Writes the results into a few small files, for sharing; `load_results` reads them like a study's folder.
+
+    `failures_of_a_length`: examples of failures that are kept of each run and length; None for all there are.
+    """
     make_folder(path)
     write_json(path / "study.json", results.study)
     write_rows(path / RUNS, [{"description": run.description, "finished": run.finished} for run in results.runs])
     write_rows(path / ROWS, results.rows)
-    failures = [failure for run in results.runs for failure in run.failures]
+    failures = [failure for run in results.runs for failure in _some(run.failures, failures_of_a_length)]
     if failures or (path / FAILURES).exists():  # none of an earlier collection may stay
         write_rows(path / FAILURES, failures)
+
+
+def _some(failures: list[Row], of_a_length: int | None) -> list[Row]:
+    seen: Counter[int] = Counter()
+    kept = []
+    for failure in failures:
+        seen[failure["length"]] += 1
+        if of_a_length is None or seen[failure["length"]] <= of_a_length:
+            kept.append(failure)
+    return kept
 
 
 def _read_collection(path: Path) -> Results:
