@@ -103,6 +103,25 @@ def test_quickstart_results_say_what_the_readme_says() -> None:
     assert mean["sinusoidal"] <= 0.2 and mean["rotary"] <= 0.2
 
 
+def test_battery_results_say_what_their_page_says(tmp_path: Path) -> None:
+    from lengthwise.records.comparison import compare
+    from lengthwise.records.rows import load_results
+    from lengthwise.report.gallery import figures
+    from lengthwise.report.picture import write_figure
+
+    results = load_results(ROOT / "results/battery-small")
+    assert len(results.runs) == 17 * 5 * 3
+    found = compare(results)
+    ours = sorted(found.order, key=lambda place: -(place.ours or 0))
+    assert [place.encoding for place in ours] == ["none", "t5", "alibi", "rotary", "sinusoidal"]
+    page = (ROOT / "docs/results.md").read_text()
+    assert f"our 85 cells with the published ones is {found.correlation:.2f}" in page
+    assert f"{found.within} of 85 cells" in page
+    (drawn,) = [figure for figure in figures(results) if figure.name == "heat-map"]
+    write_figure(drawn, tmp_path / "map.svg")
+    assert (tmp_path / "map.svg").read_text() == (ROOT / "docs/pictures/battery-heat-map.svg").read_text()
+
+
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_every_module_says_what_it_is(path: Path) -> None:
     import ast
