@@ -206,7 +206,7 @@ def report(
 @app.command("collect")
 def collect_command(
     runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
-    out: Annotated[Path, typer.Option(help="Folder for four small files.")],
+    out: Annotated[Path, typer.Option(help="Folder for a few small files.")],
     failures: Annotated[
         int | None, typer.Option(min=0, help="Wrong answers to keep of each run and length; by default all.")
     ] = None,

@@ -1,5 +1,8 @@
 """Evaluation driven by doubles that know the answer, and one pass against real generation."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -11,15 +14,19 @@ from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.engine.state import TrainingState
 from lengthwise.engine.update import Updater
+from lengthwise.evaluation import generate as generation
+from lengthwise.evaluation.answers import Verdict, judge_text
 from lengthwise.evaluation.exact import judge
-from lengthwise.evaluation.generate import generate
+from lengthwise.evaluation.generate import generate, verdicts_by_bucket
 from lengthwise.evaluation.test_set import test_set as make_test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Decoder
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
 from lengthwise.sequences import Sequences, render
 from lengthwise.study import make_task
+from lengthwise.vocabulary import Vocabulary
 
 DATA = DataConfig(train_lengths=(2, 4), test_lengths=(5, 8), examples=0, test_per_length=20)
 END = 1
@@ -99,6 +106,47 @@ def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, s
     generated = np.array([np.array_equal(w, g) for w, g in zip(written, golds, strict=True)])
     np.testing.assert_array_equal(generated, outcomes.correct_E)
     assert 0 < generated.mean() < 1
+
+
+@pytest.mark.parametrize("encoding", ["none", "learned"])
+def test_what_follows_the_first_error_is_all_that_is_generated(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verdicts are those of generating everything, with some right, some wrong and some unreadable."""
+    task, scratchpad = make_task("parity"), Scratchpad("minimal")
+    data = DataConfig(train_lengths=(2, 5), test_lengths=(6, 7), examples=0, test_per_length=10, scratchpad="minimal")
+    recipe = TrainingConfig(steps=180, batch=16, learning_rate=5e-3)
+    config = ModelConfig(layers=2, width=32, heads=4)
+    fleet = Fleet(build(config, task.vocabulary.rows, [{"name": encoding}], Lengths(120, 120)), 1, torch.device("cpu"))
+    fleet.initialize([1])
+    updater = Updater(fleet, recipe, TrainingState.begin(fleet.matrix_NW))
+    examples = TrainingData(task, data, 1)
+    for step in range(recipe.steps):
+        batch = Batch.of(collate([examples.slice(step * 16, 16)], 0, 64), 0, fleet.device)
+        updater.step(batch, None, torch.tensor([5e-3]), torch.tensor(corrections(recipe, step)))
+    sequences = make_test_set(task, data)
+    batch = Batch.of(collate([sequences], 0, 64), 0, fleet.device)
+    predicted = fleet.predictions(fleet.matrix_NW, batch)[0].numpy()
+    outcomes = judge(predicted, sequences, END)
+    fleet.model.load_state_dict(fleet.row(fleet.matrix_NW, 0), strict=True)
+
+    expected: dict[int, Counter[Verdict]] = {}
+    for bucket, tokens, prompt, size in zip(
+        sequences.buckets, sequences.tokens, sequences.prompt, sequences.size, strict=True
+    ):
+        gold = tokens[prompt:size]
+        (text,) = generate(fleet.model, [tokens[:prompt]], task.vocabulary, len(gold) + generation.MARGIN)
+        expected.setdefault(int(bucket), Counter())[judge_text(task, scratchpad, text, gold)] += 1
+    assert len(sum(expected.values(), Counter())) >= 3
+
+    asked: list[int] = []
+
+    def counted(model: Decoder, prompts: Sequence[np.ndarray], vocabulary: Vocabulary, budget: int) -> list[np.ndarray]:
+        asked.append(len(prompts))
+        return generate(model, prompts, vocabulary, budget)
+
+    monkeypatch.setattr(generation, "generate", counted)
+    monkeypatch.setitem(generation.TOGETHER, "cpu", 7)
+    assert verdicts_by_bucket(fleet.model, task, scratchpad, sequences, predicted, outcomes) == expected
+    assert sum(asked) == int((~outcomes.correct_E & ~outcomes.stopped_early_E).sum()) > 7
 
 
 def test_generation_stops_at_the_end_and_at_the_budget() -> None:

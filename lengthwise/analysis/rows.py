@@ -4,6 +4,7 @@ runs/scan/analysis/
   distance/RUN-REFERENCE-last.jsonl       first what was asked, then the rows
   heads/RUN-last.jsonl, probes/RUN-last.jsonl, failures/RUN-last.jsonl
   maps/RUN-last.json                      attention maps of a few examples, to be looked at
+A collection holds the same rows in one file for each kind (`lengthwise.records.findings`).
 Imports no torch, so that reports can read them.
 """
 
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.records.directory import make_folder
-from lengthwise.records.files import read_json, read_rows, write_json, write_rows
+from lengthwise.records.files import read_rows, write_json, write_rows
+from lengthwise.records.findings import is_about, read_findings
 
 Row = dict[str, Any]
 
@@ -55,12 +57,12 @@ class AnalysisFolder:
 
 def load_rows(path: Path, kind: str) -> list[Row]:
     """All rows of a kind (`distance`, `distance-published`, `heads`, `probes`, `failures`) in an `analysis` folder."""
-    return [row for file in sorted((path / kind).glob("*.jsonl")) for row in read_rows(file)[1:]]
+    return read_findings(path, kind)
 
 
 def load_maps(path: Path) -> list[Row]:
     """The example attention maps of all runs that have some."""
-    return [read_json(file) for file in sorted((path / "maps").glob("*.json"))]
+    return read_findings(path, "maps")
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,7 @@ class AnalysisRows:
         """Only of these runs (fingerprints), at this checkpoint: a folder keeps rows of runs that are gone."""
 
         def kept(rows: list[Row]) -> list[Row]:
-            return [
-                row
-                for row in rows
-                if row["run"] in runs
-                and row.get("reference_run", row["run"]) in runs
-                and row["checkpoint"] == checkpoint
-            ]
+            return [row for row in rows if is_about(row, runs) and row["checkpoint"] == checkpoint]
 
         return AnalysisRows(*map(kept, (self.distances, self.heads, self.probes, self.failures, self.maps)))
 

@@ -68,14 +68,14 @@ class Examination:
         ]
 
     def rows(
-        self, index: int, run: Run, matrix_NW: Tensor, test: Sequences, outcomes: Outcomes
+        self, index: int, run: Run, matrix_NW: Tensor, test: Sequences, predicted_P: np.ndarray, outcomes: Outcomes
     ) -> Iterator[dict[str, Any]]:
         """What one model got right in each bucket; with a scratchpad also what it writes when nobody corrects it."""
         task, scratchpad = self.tasks[index], Scratchpad(run.data.scratchpad)
         written: dict[int, Counter[Verdict]] = {}
         if scratchpad.steps:
             self.fleet.model.load_state_dict(self.fleet.row(matrix_NW, index))
-            written = verdicts_by_bucket(self.fleet.model, task, scratchpad, test)
+            written = verdicts_by_bucket(self.fleet.model, task, scratchpad, test, predicted_P, outcomes)
         for counts in outcomes.by_bucket():
             length = task.length_of(counts["bucket"])
             row: dict[str, Any] = {"length": length, "seen": length <= run.data.spans(task)[0].last, **counts}

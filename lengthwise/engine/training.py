@@ -252,7 +252,7 @@ class Trainer:
                 {"run": run.fingerprint, "task": run.title, "encoding": run.encoding.label, "seed": run.seed,
                  "checkpoint": name, "step": steps[name], **row}
                 for name, matrix in checkpoints.items()
-                for row in self.examination.rows(i, run, matrix, tests[i], outcomes[name])
+                for row in self.examination.rows(i, run, matrix, tests[i], predicted[name][i], outcomes[name])
             ]  # fmt: skip
             write_rows(directory.rows, rows)
             write_json(

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from lengthwise.evaluation.answers import Verdict, judge_text
+from lengthwise.evaluation.exact import Outcomes
+from lengthwise.examples import offsets
 from lengthwise.model.decoder import Decoder
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.sequences import Sequences
@@ -19,7 +21,7 @@ from lengthwise.vocabulary import Vocabulary
 MARGIN = 8
 """Tokens that a model may write beyond the gold target before it counts as not stopping."""
 
-TOGETHER = 512
+TOGETHER = {"cpu": 512, "cuda": 4096}
 """Prompts that are continued at the same time."""
 
 
@@ -57,20 +59,37 @@ def generate(model: Decoder, prompts: Sequence[np.ndarray], vocabulary: Vocabula
 
 
 def verdicts_by_bucket(
-    model: Decoder, task: Task, scratchpad: Scratchpad, sequences: Sequences
+    model: Decoder,
+    task: Task,
+    scratchpad: Scratchpad,
+    sequences: Sequences,
+    predicted_P: np.ndarray,
+    outcomes: Outcomes,
 ) -> dict[int, Counter[Verdict]]:
-    """Bucket -> how often each verdict, with what the model writes itself; the budget follows the gold length."""
+    """Bucket -> how often each verdict, with what the model writes itself; the budget follows the gold length.
+
+    `predicted_P` and `outcomes` are those of one pass. It says what the model writes up to and including its first
+    error, so only what comes after that has to be generated, and nothing where there is none.
+    """
+    starts_E = offsets(outcomes.tokens_E)
+    last_E = np.minimum(outcomes.first_error_E + 1, outcomes.tokens_E)
+    rows = zip(sequences.tokens, sequences.prompt, sequences.size, strict=True)
+    golds = [tokens[prompt:size] for tokens, prompt, size in rows]
+    known = [predicted_P[start : start + last] for start, last in zip(starts_E[:-1], last_E, strict=True)]
+    end = task.vocabulary.end
+    left_E = np.array([len(gold) + MARGIN - len(text) for gold, text in zip(golds, known, strict=True)])
+    unfinished = np.flatnonzero([text[-1] != end for text in known])
+    unfinished = unfinished[np.argsort(left_E[unfinished], kind="stable")]  # those with alike lengths end together
+    together = TOGETHER[model.embedding.weight.device.type]
+    for first in range(0, len(unfinished), together):
+        part = unfinished[first : first + together]
+        prompts = [np.concatenate([sequences.tokens[e, : sequences.prompt[e]], known[e]]) for e in part]
+        written = generate(model, prompts, task.vocabulary, int(left_E[part].max()))
+        for example, text in zip(part, written, strict=True):
+            known[example] = np.concatenate([known[example], text[: left_E[example]]])
     found: dict[int, Counter[Verdict]] = {}
-    order = np.argsort(sequences.size - sequences.prompt, kind="stable")  # alike lengths end together
-    for first in range(0, len(order), TOGETHER):
-        part = sequences.select(order[first : first + TOGETHER])
-        rows = list(zip(part.tokens, part.prompt, part.size, strict=True))
-        golds = [tokens[prompt:size] for tokens, prompt, size in rows]
-        budget = max(map(len, golds)) + MARGIN
-        written = generate(model, [tokens[:prompt] for tokens, prompt, _ in rows], task.vocabulary, budget)
-        for bucket, text, gold in zip(part.buckets, written, golds, strict=True):
-            verdict = judge_text(task, scratchpad, text[: len(gold) + MARGIN], gold)
-            found.setdefault(int(bucket), Counter())[verdict] += 1
+    for bucket, text, gold in zip(sequences.buckets, known, golds, strict=True):
+        found.setdefault(int(bucket), Counter())[judge_text(task, scratchpad, text, gold)] += 1
     return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from lengthwise.errors import UserError
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
+from lengthwise.records.findings import read_all_findings, write_packed_findings
 
 Row = dict[str, Any]
 
@@ -24,6 +25,7 @@ Without a scratchpad they are the same: answers are then judged by exact match, 
 RUNS = "runs.jsonl"
 ROWS = "rows.jsonl"
 FAILURES = "failures.jsonl"
+ANALYSIS = "analysis"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Results:
     runs: list[RunResult]
     unfinished: list[str]
     study: Row
+    folder: Path | None = field(default=None, compare=False)
+    """Where they were read from."""
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -129,12 +133,13 @@ def load_results(path: Path) -> Results:
     unfinished = [read_json(d.description)["name"] for d in directories if not d.is_finished]
     _refuse_doubles(path, finished)
     study = path / "study.json"
-    return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name})
+    return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name}, path)
 
 
 def collect(results: Results, path: Path, failures_of_a_length: int | None = None) -> None:
     """Writes the results into a few small files, for sharing; `load_results` reads them like a study's folder.
 
+    What analyses found in the same runs goes along, where the results were read from a folder that has it.
     `failures_of_a_length`: examples of failures that are kept of each run and length; None for all there are.
     """
     make_folder(path)
@@ -144,6 +149,13 @@ def collect(results: Results, path: Path, failures_of_a_length: int | None = Non
     failures = [failure for run in results.runs for failure in _some(run.failures, failures_of_a_length)]
     if failures or (path / FAILURES).exists():  # none of an earlier collection may stay
         write_rows(path / FAILURES, failures)
+    write_packed_findings(path / ANALYSIS, _findings(results))
+
+
+def _findings(results: Results) -> dict[str, list[Row]]:
+    if results.folder is None:
+        return {}
+    return read_all_findings(results.folder / ANALYSIS, {run.description["fingerprint"] for run in results.runs})
 
 
 def _some(failures: list[Row], of_a_length: int | None) -> list[Row]:
@@ -163,7 +175,7 @@ def _read_collection(path: Path) -> Results:
         for run in read_rows(path / RUNS)
         for fingerprint in [run["description"]["fingerprint"]]
     ]
-    return Results(runs, [], read_json(path / "study.json"))
+    return Results(runs, [], read_json(path / "study.json"), path)
 
 
 def _by_run(path: Path) -> dict[str, list[Row]]:
