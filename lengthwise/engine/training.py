@@ -248,11 +248,16 @@ class Trainer:
             }
             wrong = failures(self.tasks[i], tests[i], predicted["last"][i], outcomes["last"])
             write_rows(directory.failures, [{"run": run.fingerprint, **row} for row in wrong])
+            found: dict[int, list[dict[str, Any]]] = {}  # by step: the best weights are often the last ones
+            for name, matrix in checkpoints.items():
+                if steps[name] not in found:
+                    judged = self.examination.rows(i, run, matrix, tests[i], predicted[name][i], outcomes[name])
+                    found[steps[name]] = list(judged)
             rows = [
                 {"run": run.fingerprint, "task": run.title, "encoding": run.encoding.label, "seed": run.seed,
-                 "checkpoint": name, "step": steps[name], **row}
-                for name, matrix in checkpoints.items()
-                for row in self.examination.rows(i, run, matrix, tests[i], predicted[name][i], outcomes[name])
+                 "checkpoint": name, "step": step, **row}
+                for name, step in steps.items()
+                for row in found[step]
             ]  # fmt: skip
             write_rows(directory.rows, rows)
             write_json(
