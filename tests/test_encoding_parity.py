@@ -108,6 +108,23 @@ def test_t5_bias_and_the_rows_of_its_table_that_learn() -> None:
     assert {i for i, row in enumerate(gradient) if any(row)} < set(range(32)), "some bucket is not met"
 
 
+def test_t5_table_learns_at_its_rate_and_begins_the_same() -> None:
+    def moved(rate: float) -> tuple[torch.Tensor, torch.Tensor]:
+        encoding = T5(T5.Config(rate=rate), Geometry.of(width=48, heads=3))
+        with torch.no_grad():
+            encoding.table.copy_(draw_normal(32, 3) * encoding.initial("table"))
+        optimizer = torch.optim.Adam(encoding.parameters(), lr=0.01)
+        bias = bias_of(encoding, QUERY_POSITIONS, KEY_POSITIONS)
+        (bias * draw_normal(*bias.shape, seed=1)).sum().backward()
+        optimizer.step()
+        return bias.detach(), bias_of(encoding, QUERY_POSITIONS, KEY_POSITIONS).detach() - bias.detach()
+
+    (before, step), (slow_before, slow_step) = moved(1.0), moved(0.25)
+    torch.testing.assert_close(slow_before, before)
+    assert step.abs().max() > 0.009
+    torch.testing.assert_close(slow_step, 0.25 * step, rtol=1e-4, atol=1e-7)
+
+
 # ALiBi
 
 
