@@ -20,9 +20,10 @@ from lengthwise.cli import app
 from lengthwise.engine.state import load_tensors
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import extended, make_extension
+from lengthwise.language.corpus import Corpus
 from lengthwise.language.passkey import DIGITS, Passkeys, draw_key
-from lengthwise.language.settings import settings_from
-from lengthwise.language.store import Documents
+from lengthwise.language.settings import LanguageData, settings_from
+from lengthwise.language.store import Documents, prepare_at
 from lengthwise.language.training import train_language_model
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
@@ -385,6 +386,25 @@ def test_the_first_step_is_that_of_adamw_at_the_warm_up(nope: Subject) -> None:
     torch.testing.assert_close((seen[0] - 1.3).abs(), torch.full((2, 4), 0.1 / 3), atol=1e-4, rtol=0)
     last = (seen[-1] - seen[-2]).abs().max()
     assert float(last) < 0.1 * 0.2, "at the end the rate is a tenth"
+
+
+def test_a_gradient_that_is_not_finite_is_named_by_its_step(nope: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms are looked at now and then, and the first bad one is named, not the last."""
+    real, calls = fitting._gradients, []
+
+    def breaking(model: Decoder, rows_RT: Any) -> Tensor:
+        calls.append(rows_RT)
+        loss = real(model, rows_RT)
+        if len(calls) >= 3:
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.fill_(math.nan)
+        return loss
+
+    monkeypatch.setattr(fitting, "_gradients", breaking)
+    windows = TrainingWindows(nope.documents("train"), 64, 0)
+    with pytest.raises(UserError, match="the gradient of step 3 is not finite"):
+        fit(nope, windows, FitSettings(64, steps=5, batch=1))
 
 
 def test_fine_tuning_trains_a_copy(rope: Subject, tmp_path: Path) -> None:
@@ -793,6 +813,27 @@ def test_the_table_goes_on_where_it_was_stopped(
         StretchTable(nope, rope, dataclasses.replace(SHORT, times=(1, 2, 4096)), tmp_path)
 
 
+def test_the_search_goes_on_with_the_contexts_that_are_left(
+    nope: Subject, rope: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, searched = table_module.search_uniform, []
+
+    def stopping(subject: Subject, targets: Any, contexts: list[int]) -> Any:
+        searched.append(contexts)
+        if len(searched) == 2:
+            raise KeyboardInterrupt
+        return real(subject, targets, contexts)
+
+    monkeypatch.setattr(table_module, "search_uniform", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        StretchTable(nope, rope, SHORT, tmp_path).run()
+    StretchTable(nope, rope, SHORT, tmp_path).run()
+    assert searched == [[2 * CONTEXT], [4 * CONTEXT], [4 * CONTEXT]]
+    found = read_json(tmp_path / "uniform.json")
+    best = {int(context): scale for context, scale in found["best"].items()}
+    assert list(best) == [2 * CONTEXT, 4 * CONTEXT] and found["slope"] == fit_growth(best, CONTEXT).slope
+
+
 # Commands.
 
 
@@ -902,6 +943,31 @@ def test_a_study_trains_twins_and_makes_the_table(folder: Path, tmp_path: Path, 
     assert call(*command, *words) == said
     changed = {path.name for path, time in before.items() if path.stat().st_mtime_ns != time}
     assert changed <= {"table.md", "lock"}, "what is done is not done again"
+
+
+def test_a_study_from_a_prepared_folder(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
+    """No texts are needed any more: neither for training with key-recall rows, nor for any line of the table."""
+    prepared = tmp_path / "prepared"
+    prepare_at(Corpus(folder / "corpus"), LanguageData(vocabulary=300), prepared, lambda text: None)
+    changes = [
+        "model={layers=1, width=16, heads=2, key_value_heads=1}", "data.context=128", "data.vocabulary=300",
+        "data.validation_tokens=128", "data.passkey_share=0.25", "training.tokens=1024", "training.batch_tokens=512",
+        "training.validations=1", "table.times=[1,2]", "table.fitted=[2]", "table.windows=2", "table.search_windows=2",
+        "table.scored=8", "table.steps=1", "table.batch=1", "table.depths=2", "table.trials=1",
+    ]  # fmt: skip
+    words = [word for change in changes for word in ("--set", change)]
+    command = ("study", "headscale-small", "--corpus", prepared, "--out", tmp_path / "s", "--device", "cpu")
+    assert "keys found" in call(*command, *words)
+    assert not (tmp_path / "s/tokens").exists()
+    assert "| head-scale for 2x |" in (tmp_path / "s/table/table.md").read_text()
+    assert {row["length"] for row in read_rows(tmp_path / "s/table/passkey.jsonl")} == {128, 256}
+    few = ("--context", "128", "--windows", 2, "--scored", 8, "--device", "cpu", "--json")
+    ways = [(), ("--corpus", prepared), ("--store", prepared)]
+    found = [json.loads(call("perplexity", tmp_path / "s/none", *way, *few)) for way in ways]
+    assert found[0] == found[1] == found[2]
+    prepare_at(Corpus(folder / "corpus"), LanguageData(vocabulary=290), tmp_path / "other", lambda text: None)
+    with pytest.raises(UserError, match="tokens of another tokenizer"):
+        call("perplexity", tmp_path / "s/none", "--corpus", tmp_path / "other", *few)
 
 
 def test_a_study_that_cannot_be_is_an_error_before_anything_is_trained(folder: Path, tmp_path: Path) -> None:

@@ -22,9 +22,32 @@ messages = Console(stderr=True)
 Size = Annotated[int | None, typer.Option(min=1, help="Instead of the size's own.")]
 
 
+@language_app.command("prepare")
+def prepare_command(
+    corpus: Annotated[Path, typer.Argument(help="A folder of .txt files, .jsonl files or a saved dataset.")],
+    out: Annotated[Path, typer.Option(help="Folder for tokenizer and tokens: a corpus that needs no text any more.")],
+    settings: Annotated[
+        list[str], typer.Option("--set", metavar="NAME=VALUE", help="As in `train`, e.g. data.vocabulary=32000.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Make tokenizer and tokens of a corpus, to be trained on here or on another machine."""
+    from lengthwise import configuration
+    from lengthwise.language.corpus import Corpus
+    from lengthwise.language.settings import settings_from
+    from lengthwise.language.store import prepare_at
+
+    data = settings_from(configuration.override({}, settings)).data
+    store = prepare_at(Corpus(corpus, data.field), data, out, messages.print)
+    store.check()
+    for split, counts in store.manifest["splits"].items():
+        console.print(f"{split}: {counts['documents']:,} documents, {counts['tokens']:,} tokens", highlight=False)
+    size = sum(file.stat().st_size for file in out.iterdir())
+    console.print(f"Prepared {out} ({size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+
+
 @language_app.command("train")
 def train_command(
-    corpus: Annotated[Path, typer.Argument(help="A folder of .txt files, .jsonl files or a saved dataset.")],
+    corpus: Annotated[Path, typer.Argument(help="A folder of .txt files, .jsonl files, a saved dataset or prepared.")],
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     encoding: Annotated[
         list[str], typer.Option(help="By default none; repeated: a schedule that is cycled over the layers.")

@@ -62,7 +62,7 @@ class Corpus:
 
     def hashes(self) -> list[tuple[str, str | None, str]]:
         """Name, split and SHA-256 of the content of every file."""
-        return [(file.name, file.split, _hash(file.path)) for file in self.files]
+        return [(file.name, file.split, content_hash(file.path)) for file in self.files]
 
 
 def split_of(name: str) -> str:
@@ -188,6 +188,7 @@ def _text_in(value: object, field: str, where: str) -> str:
     return text
 
 
-def _hash(path: Path) -> str:
+def content_hash(path: Path) -> str:
+    """SHA-256."""
     with _opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,6 +12,8 @@ from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.seeding import derive, stream
 
 DIGITS = 5
+SHORT = 2
+"""Tokens of a short document at most, relative to the shortest."""
 FILLER = (
     " The grass is green.",
     " The sky is blue.",
@@ -82,14 +84,18 @@ class Passkeys:
         return Passkey(np.concatenate(parts))
 
     def row(self, inputs: int, seed: int, number: int) -> list[Passkey]:
-        """Training documents whose tokens, the end tokens not counted, are `inputs` together."""
+        """Training documents whose tokens, the end tokens not counted, are `inputs` together.
+
+        In rows of even number they are short: more questions, and near keys, which are found before far ones are.
+        """
         generator = stream(seed, "passkeys", number)
         shortest = self.shortest - 1
         if inputs < shortest:
             raise UserError(f"a context of {inputs} tokens is too short for key-recall documents ({shortest} or more)")
+        longest = inputs if number % 2 else SHORT * shortest
         documents = []
         while inputs:
-            size = int(generator.integers(shortest, inputs + 1))
+            size = int(generator.integers(shortest, min(inputs, longest) + 1))
             size = inputs if inputs - size < shortest else size
             depth, first = float(generator.random()), int(generator.integers(len(FILLER)))
             documents.append(self.document(size + 1, depth, draw_key(generator, held_out=False), first))

@@ -1,11 +1,11 @@
 """The tokens of a corpus, made once: a memory-mapped file for each split, with an index of where documents start.
 
-tokens/KEY/                 KEY: a hash of all that decides what is in it
+tokens/KEY/                 KEY: a hash of all that decides what is in it; or a folder of any name (see `prepared`)
   tokenizer.json
   train.tokens              documents end to end, uint16 or uint32, each from its begin token to its end token
   train.starts.npy          where each begins, and at last where the last one ends
   validation.*, test.*
-  manifest.json             sources and their hashes, counts
+  manifest.json             sources and their hashes, counts, hashes of the files above
 """
 
 import hashlib
@@ -18,18 +18,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from lengthwise.errors import RunError, UserError
-from lengthwise.language.corpus import SPLITS, Corpus, Document
+from lengthwise.language.corpus import SPLITS, Corpus, Document, content_hash
 from lengthwise.language.settings import LanguageData
 from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import read_json, storage_error, write_json
 
 VERSION = 1
+DECIDING = ("version", "files", "field", "vocabulary", "tokenizer_characters")
+"""What a manifest says of all that decides which tokens there are."""
 PIECE = 65_536
 """Characters of a long document that one core encodes at a time."""
 TOGETHER = 4_000_000
@@ -74,6 +76,18 @@ class TokenStore:
             raise UserError(f"no tokens at {folder}")
         self.manifest = read_json(folder / "manifest.json")
 
+    @property
+    def key(self) -> str:
+        """The same on every machine, in a folder of any name."""
+        return _key({name: self.manifest[name] for name in DECIDING})
+
+    def check(self) -> None:
+        """Refuses files that are not those that were written, e.g. after a copy that broke off."""
+        for name, expected in self.manifest.get("hashes", {}).items():
+            path = self.folder / name
+            if not path.exists() or content_hash(path) != expected:
+                raise RunError(f"{path} is {'damaged' if path.exists() else 'missing'}; prepare or copy it again")
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.folder / "tokenizer.json")
@@ -95,18 +109,52 @@ class TokenStore:
 
 def prepare(corpus: Corpus, data: LanguageData, folder: Path, note: Callable[[str], None]) -> TokenStore:
     """The tokens of a corpus in a folder of their own inside `folder`; made only where they are not there yet."""
-    decides = {
+    decides = _decides(corpus, data)
+    return _made(corpus, data, folder / _key(decides), decides, note)
+
+
+def prepare_at(corpus: Corpus, data: LanguageData, place: Path, note: Callable[[str], None]) -> TokenStore:
+    """The tokens of a corpus in the folder `place` itself; refuses to put them where something else is."""
+    decides = _decides(corpus, data)
+    if (place / "manifest.json").exists():
+        if TokenStore(place).key != _key(decides):
+            raise UserError(f"{place} holds the tokens of another corpus or of other settings; choose another folder")
+    elif place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise UserError(f"{place} is not empty; choose another folder")
+    return _made(corpus, data, place, decides, note)
+
+
+def find_store(key: str, folders: Iterable[Path]) -> TokenStore | None:
+    """The first with this key, in one of the folders or being one of them."""
+    for folder in folders:
+        for place in (folder / key, folder):
+            if (place / "manifest.json").exists():
+                store = TokenStore(place)
+                if store.key == key:
+                    return store
+    return None
+
+
+def _decides(corpus: Corpus, data: LanguageData) -> dict[str, Any]:
+    return {
         "version": VERSION,
         "files": corpus.hashes(),
         "field": corpus.field,
         "vocabulary": data.vocabulary,
         "tokenizer_characters": data.tokenizer_characters,
     }
-    key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
-    place = folder / key
+
+
+def _key(decides: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _made(
+    corpus: Corpus, data: LanguageData, place: Path, decides: dict[str, Any], note: Callable[[str], None]
+) -> TokenStore:
     if not (place / "manifest.json").exists():
-        make_folder(folder)
-        partial = folder / f".{key}.{os.getpid()}.partial"
+        make_folder(place.parent)
+        partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
         try:
             partial.mkdir()
             _write(corpus, data, partial, decides, note)
@@ -122,7 +170,9 @@ def prepare(corpus: Corpus, data: LanguageData, folder: Path, note: Callable[[st
     return TokenStore(place)
 
 
-def _write(corpus: Corpus, data: LanguageData, folder: Path, decides: dict, note: Callable[[str], None]) -> None:
+def _write(
+    corpus: Corpus, data: LanguageData, folder: Path, decides: dict[str, Any], note: Callable[[str], None]
+) -> None:
     note(f"training a tokenizer on {corpus.path}")
     texts = (document.text for document in corpus.documents(["train"]))
     tokenizer = Tokenizer.train(_first(texts, data.tokenizer_characters), data.vocabulary)
@@ -153,8 +203,9 @@ def _write(corpus: Corpus, data: LanguageData, folder: Path, decides: dict, note
                 f"{corpus.path} has no {split} documents with text in them ({others}; {empty} empty); put documents"
                 " into the folders train and validation, or give it more of them"
             )
-    manifest = {"corpus": str(corpus.path), "dtype": dtype.name, "splits": counts, "empty_documents": empty, **decides}
-    write_json(folder / "manifest.json", manifest)
+    hashes = {file.name: content_hash(file) for file in sorted(folder.iterdir())}
+    facts = {"corpus": str(corpus.path), "dtype": dtype.name, "splits": counts, "empty_documents": empty}
+    write_json(folder / "manifest.json", {**facts, **decides, "hashes": hashes})
 
 
 def _first(texts: Iterable[str], characters: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ RUN/
   finished.json             written last
 """
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,14 +23,14 @@ from lengthwise.engine.state import save_tensors
 from lengthwise.engine.training import STEPS_AT_ONCE, Progress, device_name, resolved_encodings
 from lengthwise.engine.update import Measured
 from lengthwise.errors import UserError
-from lengthwise.language.corpus import Corpus
 from lengthwise.language.learner import Learner
 from lengthwise.language.model import TOKENIZER, build_language_model, resolved_layers
+from lengthwise.language.prepared import tokens_of
 from lengthwise.language.processes import Processes, together
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.language.sharded import ShardedLearner
 from lengthwise.language.source import Source
-from lengthwise.language.store import TokenStore, prepare
+from lengthwise.language.store import TokenStore
 from lengthwise.language.whole import WholeLearner
 from lengthwise.language.windows import Arrangement
 from lengthwise.records.directory import RunDirectory, StudyDirectory, differences
@@ -54,8 +55,9 @@ def train_language_model(
 ) -> bool:
     """Trains into the folder `out`; returns False where that was finished already.
 
-    `save_every`: seconds between saved states. `tokens_folder`: where tokens of corpora are kept, for all runs that
-    read them; by default `tokens` beside `out`. Under torchrun every process calls this.
+    `corpus`: texts, or what `lengthwise language prepare` made of them. `save_every`: seconds between saved states.
+    `tokens_folder`: where tokens of texts are kept, for all runs that read them; by default `tokens` beside `out`.
+    Under torchrun every process calls this.
     """
     progress = progress or Progress()
     with ExitStack() as stack:
@@ -66,11 +68,10 @@ def train_language_model(
         else:
             progress = Progress()
         _ = processes.part(settings.rows)
-        found = Corpus(corpus, settings.data.field)
-        if processes.is_first:
-            prepare(found, settings.data, tokens_folder or out.parent / "tokens", progress.note)
+        given = (corpus, settings.data, tokens_folder or out.parent / "tokens", progress.note)
+        store = tokens_of(*given) if processes.is_first else None
         processes.wait()
-        store = prepare(found, settings.data, tokens_folder or out.parent / "tokens", progress.note)
+        store = store or tokens_of(*given)
         finished = directory.is_finished
         processes.wait()  # nobody finishes before all have looked
         trainer = LanguageTrainer(settings, store, directory, processes, place, progress, save_every)
@@ -138,7 +139,7 @@ class LanguageTrainer:
 
     def _facts(self) -> dict[str, Any]:
         """What must be the same when a run goes on."""
-        return {"settings": self.settings.table(), "tokens": self.store.folder.name}
+        return {"settings": self.settings.table(), "tokens": self.store.key}
 
     def _description(self, source: Source, model: Any) -> dict[str, Any]:
         parameters = {name: weight.numel() for name, weight in model.named_parameters()}
@@ -148,6 +149,8 @@ class LanguageTrainer:
             "seed": self.settings.seed,
             **self._facts(),
             "corpus": {key: self.store.manifest[key] for key in ("corpus", "splits", "empty_documents")},
+            # As seen from here, so that both can be moved together.
+            "tokens_folder": os.path.relpath(self.store.folder.resolve(), self.directory.path.resolve()),
             "tokenizer_rows": self.store.tokenizer.rows,
             "steps": self.recipe.steps,
             "epochs": round(source.epochs, 4),

@@ -35,14 +35,7 @@ BYTES = 4_800_000
 def write_page(results: Results, path: Path, analysis: AnalysisRows | None = None) -> None:
     """Writes the report of `results` to `path`; `analysis`: what was found by looking into the runs."""
     summaries.require_runs(results)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("lengthwise.report", ""),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= phrases.FILTERS | {"embedded": embedded}
+    environment = templates()
     template = environment.get_template("page.html.jinja")
     found = why.relevant(results, analysis)
     shown = content(results, most_failures=failures.BYTES // 4 if found else failures.BYTES)
@@ -55,6 +48,19 @@ def write_page(results: Results, path: Path, analysis: AnalysisRows | None = Non
         left = BYTES - len(page.encode())
         page = template.render(**shown, maps=attention_maps.packed(results, found, left))
     replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
+
+
+def templates() -> jinja2.Environment:
+    """What is written in them is escaped; a name that they do not have is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("lengthwise.report", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= phrases.FILTERS | {"embedded": embedded}
+    return environment
 
 
 def embedded(value: Any) -> Markup:

@@ -224,12 +224,12 @@ def table_command(
 @extend_app.command("study")
 def study_command(
     study: Annotated[str, typer.Argument(help="headscale-small, or a .toml file.")],
-    corpus: Annotated[Path, typer.Option(help="A folder of .txt files, .jsonl files or a saved dataset.")],
+    corpus: Annotated[Path, typer.Option(help="A folder of texts, or what `language prepare` made of it.")],
     out: Annotated[Path, typer.Option(help="Folder for both twins and the table; the same command goes on with it.")],
     settings: Annotated[
         list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. training.tokens=1000000.")
     ] = [],  # noqa: B006
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 60.0,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
     device: Device = "auto",
 ) -> None:
     """Train a pair of language models on a corpus, then make the published table from them."""
@@ -245,6 +245,18 @@ def study_command(
         raise typer.Exit(130) from None
     show_table(finish_table(out / "table"), out / "table", console)
     console.print(f"Rows in {out / 'table'}", highlight=False, soft_wrap=True)
+
+
+@extend_app.command("report")
+def report_command(
+    tables: Annotated[Path, typer.Argument(help="What `extend table` or `extend study` has made.")],
+    out: Annotated[Path, typer.Option(help="The page, one file that needs nothing else.")] = Path("stretching.html"),
+) -> None:
+    """Write a page about a table of stretched models, beside the published one."""
+    from lengthwise.report.stretching import write_stretching_page
+
+    write_stretching_page(tables, out)
+    console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from lengthwise.stretching.fitting import FitSettings, fit
 from lengthwise.stretching.hugging_face import Positions
 from lengthwise.stretching.passkey import KeyDocuments, depths, passkey_rows
 from lengthwise.stretching.perplexity import loss_by_position, perplexities
+from lengthwise.stretching.reading import device_of, watching_memory
 from lengthwise.stretching.search import fit_growth
 from lengthwise.stretching.subject import Subject, open_subject
 from lengthwise.stretching.table import StretchTable, TableSettings
@@ -65,8 +66,12 @@ class Extending:
     def perplexity(self, by_position: bool) -> list[Group]:
         targets = self._targets()
         about = {"model": self.subject.name, "variant": self.variant.label}
-        found = [each.table() for each in perplexities(self.variant, targets, self.contexts)]
-        self.rows = [{**about, "kind": "perplexity", **row} for row in found]
+        with watching_memory(device_of(self.subject.model)) as peak:
+            found = [each.table() for each in perplexities(self.variant, targets, self.contexts)]
+            memory = peak()
+        if memory is not None:
+            self.progress.note(f"GPU memory at most: {memory / 2**30:.1f} GiB")
+        self.rows = [{**about, "kind": "perplexity", **row, "memory_bytes": memory} for row in found]
         tables = [showing.perplexity_table(f"{self.subject.name}, {self.variant.label}", found)]
         if by_position:
             longest = max(self.contexts)

@@ -5,7 +5,7 @@ without segments and without padding.
 Shape letters: B rows, T tokens, D width, M tokens of all rows, V vocabulary rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
@@ -29,6 +29,15 @@ more."""
 def arithmetic(device: torch.device) -> AbstractContextManager[object]:
     """Products in bf16 on a GPU, with weights, norms, residual stream and loss in fp32; all in fp32 on a CPU."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def watching_memory(device: torch.device) -> Iterator[Callable[[], int | None]]:
+    """Yields a function that says how many bytes of a GPU's memory were taken at most; None on a CPU."""
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+    yield lambda: torch.cuda.max_memory_reserved(device) if on_gpu else None
 
 
 def device_of(model: Decoder) -> torch.device:

@@ -17,7 +17,7 @@ def perplexity_table(title: str, rows: Sequence[Row]) -> Group:
     table = new_table("context", "perplexity", "loss", "standard error", "targets")
     for row in rows:
         error = "" if row["standard_error"] is None else f"{row['standard_error']:.4f}"
-        cells = (f"{row['context']:,}", _short(row["perplexity"]), f"{row['loss']:.4f}", error, f"{row['tokens']:,}")
+        cells = (f"{row['context']:,}", short(row["perplexity"]), f"{row['loss']:.4f}", error, f"{row['tokens']:,}")
         table.add_row(*cells)
     return titled(title, table)
 
@@ -104,21 +104,24 @@ def _cells(rows: Sequence[Row], times: Sequence[int]) -> dict[str, list[str]]:
         row, base = found.get((line, each)), found.get((family[line], 1))
         if row is None:
             return ""
-        ratio = f"{_ratio(row['perplexity'] / base['perplexity'])}" if base else "?"
-        return f"{_short(row['perplexity'])} ({ratio}; {_published(ratios().get((line, each)))})"
+        ratio = f"{ratio_words(row['perplexity'] / base['perplexity'])}" if base else "?"
+        return f"{short(row['perplexity'])} ({ratio}; {published_words(ratios().get((line, each)))})"
 
     return {line: [cell(line, each) for each in times] for line in family}
 
 
-def _published(found: PublishedRatio | None) -> str:
-    return "-" if found is None else f"{'> ' if found.at_least else ''}{_ratio(found.ratio)}"
+def published_words(found: PublishedRatio | None) -> str:
+    """A dash where nothing was published."""
+    return "-" if found is None else f"{'> ' if found.at_least else ''}{ratio_words(found.ratio)}"
 
 
-def _ratio(value: float) -> str:
+def ratio_words(value: float) -> str:
+    """A ratio of perplexities."""
     return f"{value:.2f}" if value < 10 else f"{value:.0f}" if value < 1000 else f"{value:.0e}"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A perplexity."""
     return f"{value:.2f}" if value < 1000 else f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
 
 

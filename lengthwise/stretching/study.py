@@ -1,7 +1,7 @@
 """From a corpus to the table: twins are trained, then stretched in every way of the published table.
 
 OUT/
-  tokens/         the corpus as tokens, for both
+  tokens/         the corpus as tokens, for both; not there where the corpus is a prepared one
   none, rotary/   the trained twins, as `lengthwise language train` leaves them
   table/          see `table`
 
@@ -68,5 +68,5 @@ def run_stretch_study(
         progress.note(f"Training the twin {twin}")
         train_language_model(corpus, study.settings(twin), out / twin, device, progress, save_every, out / "tokens")
     place = choose_device(device)
-    nope, rope = (open_subject(out / twin, place, out / "tokens") for twin in TWINS)
+    nope, rope = (open_subject(out / twin, place) for twin in TWINS)
     StretchTable(nope, rope, study.table, out / "table", progress).run()

@@ -17,7 +17,9 @@ from lengthwise.errors import UserError
 from lengthwise.extensions.extended import Extended, extended, make_extension
 from lengthwise.language.corpus import Corpus
 from lengthwise.language.model import load_language_model
-from lengthwise.language.store import Documents, TokenStore
+from lengthwise.language.prepared import is_prepared
+from lengthwise.language.store import Documents, TokenStore, find_store
+from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.files import read_json
 from lengthwise.stretching.foreign_tokenizer import ForeignTokenizer, TextTokenizer
@@ -70,6 +72,8 @@ class Subject:
             if self.store is None:
                 raise UserError(f"{self.name} comes without its tokens; say with --corpus what it is to read")
             return self.store.documents(split)
+        if is_prepared(corpus):
+            return self._prepared(corpus).documents(split)
         found, total = [], 0
         for document in Corpus(corpus).documents([split]):
             if document.text.strip():
@@ -81,6 +85,14 @@ class Subject:
             raise UserError(f"{corpus} has no {split} documents; give it a folder {split} (and train)")
         return Documents(np.concatenate(found), np.cumsum([0, *map(len, found)]))
 
+    def _prepared(self, folder: Path) -> TokenStore:
+        """Tokens that this model's tokenizer made."""
+        store = TokenStore(folder)
+        if not isinstance(self.tokenizer, Tokenizer) or store.tokenizer.text() != self.tokenizer.text():
+            raise UserError(f"{folder} holds tokens of another tokenizer than that of {self.name}; give it the texts")
+        store.check()
+        return store
+
 
 def open_subject(
     path: Path,
@@ -91,7 +103,8 @@ def open_subject(
 ) -> Subject:
     """The model in the folder of a run of `lengthwise language train`, or of a Hugging Face checkpoint.
 
-    `store`: the folder in which tokens of corpora are kept; by default `tokens` beside the run.
+    `store`: the folder in which tokens of corpora are kept, or a prepared one; by default `tokens` beside the run, or
+    where they were when it was trained.
     """
     if is_hugging_face(path):
         return _foreign(path, device, positions, trained)
@@ -104,8 +117,10 @@ def _ours(path: Path, device: torch.device, store: Path | None) -> Subject:
     model, tokenizer, settings = load_language_model(path)
     model.requires_grad_(False)
     number = checksum_of(model)
-    place = (store or path.parent / "tokens") / str(read_json(path / "run.json")["tokens"])
-    if store is not None and not (place / "manifest.json").exists():
+    description = read_json(path / "run.json")
+    known = [path.parent / "tokens", *(path / each for each in [description.get("tokens_folder")] if each)]
+    tokens = find_store(str(description["tokens"]), known if store is None else [store])
+    if store is not None and tokens is None:
         raise UserError(f"the tokens of {path} are not in {store}")
     return Subject(
         path.name,
@@ -113,7 +128,7 @@ def _ours(path: Path, device: torch.device, store: Path | None) -> Subject:
         tokenizer,
         np.array([tokenizer.begin]),
         np.array([tokenizer.end]),
-        TokenStore(place) if (place / "manifest.json").exists() else None,
+        tokens,
         number,
         settings.data.passkey_share,
         {"folder": str(path), "encodings": model.encoding_names()},

@@ -10,7 +10,6 @@ OUT/
 A line is done when its rows are there; the rest is done by the next call.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,24 +123,17 @@ class StretchTable:
     def _scales(self) -> dict[int, float]:
         """Context -> best uniform scale of the model without positions."""
         file = self.out / "uniform.json"
-        if not file.exists():
-            beyond = [context for context in self.contexts if context > self.trained]
-            told: Callable[..., None] = lambda context, found: self.progress.note(  # noqa: E731
-                f"best uniform scale at {context}: {found.best:g}"
-            )
-            found = search_uniform(self.subjects["none"], self.validation, beyond, told)
-            growth = fit_growth({context: each.best for context, each in found.items()}, self.trained)
-            write_json(
-                file,
-                {
-                    "trained": self.trained,
-                    "best": {str(context): each.best for context, each in found.items()},
-                    "losses": {str(context): sorted(each.losses.items()) for context, each in found.items()},
-                    "slope": growth.slope,
-                    "determination": growth.determination,
-                },
-            )
-        return {int(context): scale for context, scale in read_json(file)["best"].items()}
+        found: dict[str, Any] = read_json(file) if file.exists() else {"best": {}, "losses": {}}
+        for context in self.contexts:
+            if context > self.trained and str(context) not in found["best"]:
+                search = search_uniform(self.subjects["none"], self.validation, [context])[context]
+                self.progress.note(f"best uniform scale at {context}: {search.best:g}")
+                found["best"][str(context)] = search.best
+                found["losses"][str(context)] = sorted(search.losses.items())
+                growth = fit_growth({int(each): best for each, best in found["best"].items()}, self.trained)
+                fitted = {"slope": growth.slope, "determination": growth.determination}
+                write_json(file, {"trained": self.trained, **found, **fitted})
+        return {int(context): scale for context, scale in found["best"].items()}
 
     def _targets(self, split: str, count: int) -> Targets:
         documents = self.subjects["none"].documents(split)
@@ -218,7 +210,7 @@ def _refuse_strangers(nope: Subject, rope: Subject) -> None:
         if subject.store is None:
             raise UserError(f"the tokens of {subject.name} are not beside it; say with --store where they are")
     assert nope.store is not None and rope.store is not None
-    if nope.trained != rope.trained or nope.store.folder.name != rope.store.folder.name:
+    if nope.trained != rope.trained or nope.store.key != rope.store.key:
         raise UserError(f"{nope.name} and {rope.name} were trained on other tokens or at other lengths: no twins")
 
 
