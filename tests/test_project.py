@@ -47,9 +47,10 @@ def test_readme_commands_run(command: str, tmp_path: Path) -> None:
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
         return
     assert words[0] == "lengthwise"
-    shutil.copytree(ROOT / "results/quickstart", tmp_path / "runs/quickstart")
     if words[1] == "run":  # the same command, only short
         words += ["--set", "training.steps=2", "--set", "seeds=[1]", "--set", "encodings=['none']"]
+    else:
+        shutil.copytree(ROOT / "results/quickstart", tmp_path / "runs/quickstart")
     done = subprocess.run(
         [sys.executable, "-c", "from lengthwise.cli import main; main()", *words[1:]],
         cwd=tmp_path,
@@ -120,6 +121,20 @@ def test_battery_results_say_what_their_page_says(tmp_path: Path) -> None:
     (drawn,) = [figure for figure in figures(results) if figure.name == "heat-map"]
     write_figure(drawn, tmp_path / "map.svg")
     assert (tmp_path / "map.svg").read_text() == (ROOT / "docs/pictures/battery-heat-map.svg").read_text()
+
+
+def test_a_slower_table_of_t5_is_better_as_its_page_says() -> None:
+    from lengthwise.records.rows import load_results
+
+    results = load_results(ROOT / "results/t5-rate")
+    accuracies = results.accuracies()
+    page = (ROOT / "docs/results.md").read_text()
+    encodings = ["t5", *(f"t5(rate={rate})" for rate in (0.3, 0.1, 0.03, 0.01)), "none"]
+    for task in results.tasks:
+        means = [sum(seeds.values()) / len(seeds) for seeds in (accuracies[task, each] for each in encodings)]
+        assert means == sorted(means)
+        assert f"| `{task}` | {' | '.join(f'{mean:.2f}' for mean in means)} |" in page
+    assert min(run.accuracy("last", seen=True) for run in results.runs) >= 0.98
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
