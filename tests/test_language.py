@@ -306,6 +306,16 @@ def test_a_prepared_folder_is_checked(prepared: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run/run.json").exists()
 
 
+def test_a_model_is_not_written_among_the_runs_of_a_study(prepared: Path, tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/study.json").write_text("{}")
+    with pytest.raises(UserError, match="holds a study"):
+        train_language_model(prepared, small(), tmp_path / "study", "cpu")
+    assert not (tmp_path / "study/run.json").exists()
+    with pytest.raises(UserError, match="unknown split 'tests'; there are"):
+        TokenStore(prepared).documents("tests")
+
+
 def test_prepare_overwrites_nothing(corpus: Path, prepared: Path, tmp_path: Path) -> None:
     said: list[str] = []
     prepare_at(Corpus(corpus), LanguageData(vocabulary=320), prepared, said.append)

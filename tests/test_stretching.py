@@ -907,6 +907,12 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "positions": (["perplexity", "RUN", "--positions", "none"], "which knows its positions"),
     "store": (["perplexity", "RUN", "--store", "elsewhere"], "are not in elsewhere"),
     "fit": (["fit", "RUN", "yarn", "--length", "64", "--out", "f", "--scored", "16"], "missing setting"),
+    "fit among others": (
+        ["fit", "RUN", "head-scale", "--length", "64", "--out", "RUN"],
+        "holds something else",
+    ),
+    "no folder": (["perplexity", "RUN", "--out", "nowhere/rows.jsonl"], "the folder of --out nowhere/rows.jsonl"),
+    "a folder": (["entropy", "RUN", "--out", "."], "is a folder; name a file"),
 }
 
 

@@ -93,6 +93,8 @@ class TokenStore:
         return Tokenizer.load(self.folder / "tokenizer.json")
 
     def documents(self, split: str) -> Documents:
+        if split not in self.manifest["splits"]:
+            raise UserError(f"unknown split {split!r}; there are {', '.join(self.manifest['splits'])}")
         counts = self.manifest["splits"][split]
         if not counts["documents"]:
             raise UserError(

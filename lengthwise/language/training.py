@@ -127,6 +127,8 @@ class LanguageTrainer:
 
     def refuse_other_settings(self) -> None:
         """A folder holds one run."""
+        if (self.directory.path / "study.json").exists():
+            raise UserError(f"{self.directory.path} holds a study; choose another folder with --out")
         if not self.directory.description.exists():
             return
         before, now = read_json(self.directory.description), self._facts()

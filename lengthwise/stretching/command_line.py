@@ -29,6 +29,12 @@ class Positions(StrEnum):
     none = "none"
 
 
+class Documents(StrEnum):
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
 Model = Annotated[Path, typer.Argument(help="A run of `language train`, or a Llama-shaped Hugging Face folder.")]
 Extensions = Annotated[
     list[str],
@@ -37,7 +43,7 @@ Extensions = Annotated[
 Fit = Annotated[Path | None, typer.Option(help="What `extend fit` has made.")]
 Contexts = Annotated[str, typer.Option("--context", help="E.g. 512,1024,2k; by default 1, 2, 4, 8 times the trained.")]
 Corpus = Annotated[Path | None, typer.Option(help="Documents to read; by default what the run was trained on.")]
-Split = Annotated[str, typer.Option(help="train, validation or test documents.")]
+Split = Annotated[Documents, typer.Option(help="Which documents.")]
 Windows = Annotated[int, typer.Option(min=1, help="Runs of scored tokens, spread over the documents.")]
 Scored = Annotated[int, typer.Option(min=1, help="Tokens of a run, at the end of a window.")]
 Store = Annotated[Path | None, typer.Option(help="Folder of tokens; by default `tokens` beside the run.")]
@@ -56,7 +62,7 @@ def perplexity_command(
     context: Contexts = "",
     by_position: Annotated[bool, typer.Option("--by-position", help="Also loss by position.")] = False,
     corpus: Corpus = None,
-    split: Split = "test",
+    split: Split = Documents.test,
     windows: Windows = 256,
     scored: Scored = 256,
     store: Store = None,
@@ -69,7 +75,7 @@ def perplexity_command(
     """Perplexity at several contexts, of the same target tokens at each."""
     with _extending(
         model=model, extensions=extension, fit=fit, contexts=context, corpus=corpus, split=split, windows=windows,
-        scored=scored, store=store, positions=positions.value, trained=trained, device=device,
+        scored=scored, store=store, positions=positions.value, trained=trained, device=device, out=out,
     ) as extending:  # fmt: skip
         _show(extending, extending.perplexity(by_position), out, as_json)
 
@@ -93,7 +99,7 @@ def passkey_command(
     """Ask for a key of five digits hidden in filler: a heat map of lengths and depths."""
     with _extending(
         model=model, extensions=extension, fit=fit, contexts=length, store=store, positions=positions.value,
-        trained=trained, device=device,
+        trained=trained, device=device, out=out,
     ) as extending:  # fmt: skip
         _show(extending, extending.passkey(depths, trials, seed), out, as_json)
 
@@ -107,7 +113,7 @@ def entropy_command(
     samples: Annotated[int, typer.Option(min=1, help="Rows.")] = 8,
     at: Annotated[int, typer.Option(min=1, help="Positions at which it is taken, evenly.")] = 128,
     corpus: Corpus = None,
-    split: Split = "test",
+    split: Split = Documents.test,
     scored: Scored = 256,
     store: Store = None,
     positions: AtPositions = Positions.auto,
@@ -119,7 +125,7 @@ def entropy_command(
     """Entropy of attention by head and position, before and after; with a fit also how its scales go with it."""
     with _extending(
         model=model, extensions=extension, fit=fit, contexts=context, times=[4], corpus=corpus, split=split,
-        scored=scored, store=store, positions=positions.value, trained=trained, device=device,
+        scored=scored, store=store, positions=positions.value, trained=trained, device=device, out=out,
     ) as extending:  # fmt: skip
         _show(extending, extending.entropy(samples, at), out, as_json)
 
@@ -129,7 +135,7 @@ def uniform_command(
     model: Model,
     context: Contexts = "",
     corpus: Corpus = None,
-    split: Split = "validation",
+    split: Split = Documents.validation,
     windows: Windows = 64,
     scored: Scored = 256,
     store: Store = None,
@@ -142,7 +148,7 @@ def uniform_command(
     """Search the best uniform scale at each context, and fit how it grows with position."""
     with _extending(
         model=model, contexts=context, corpus=corpus, split=split, windows=windows, scored=scored, store=store,
-        positions=positions.value, trained=trained, device=device,
+        positions=positions.value, trained=trained, device=device, out=out,
     ) as extending:  # fmt: skip
         _show(extending, extending.uniform(), out, as_json)
 
@@ -260,10 +266,13 @@ def report_command(
 
 
 @contextmanager
-def _extending(contexts: str, times: "list[int] | None" = None, **wanted: Any) -> "Iterator[Extending]":
-    """`times`: the default contexts, as multiples of the trained length."""
-    from lengthwise.stretching.commands import Extending, Wanted, read_lengths
+def _extending(
+    contexts: str, times: "list[int] | None" = None, out: Path | None = None, **wanted: Any
+) -> "Iterator[Extending]":
+    """`times`: the default contexts, as multiples of the trained length. `out`: where rows will be written."""
+    from lengthwise.stretching.commands import Extending, Wanted, read_lengths, require_place
 
+    require_place(out)
     with _watching() as progress:
         made = Extending(Wanted(contexts=read_lengths(contexts), **wanted), progress)
         if times and not contexts:

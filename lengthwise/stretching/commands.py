@@ -1,5 +1,6 @@
 """What each `lengthwise extend` command does."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,8 @@ class Extending:
         """`what`: head-scale, or an extension under which all weights are trained. Returns a line that says it."""
         if (out / "fit.json").exists():
             raise UserError(f"{out} holds a fit already; choose another folder, or delete it")
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"--out {out} holds something else already; a fit has a folder of its own")
         head_scale = what == "head-scale"
         # Before the search: documents may be too short.
         tokens = 2 * recipe["steps"] * recipe["batch"] * length
@@ -204,6 +207,18 @@ def show_table(rows: Sequence[Row], out: Path, console: Console) -> None:
         for line in dict.fromkeys(row["line"] for row in found):
             console.print()
             console.print(showing.heat_map(f"{line}: keys found", [row for row in found if row["line"] == line]))
+
+
+def require_place(out: Path | None) -> None:
+    """Refuses a file that could not be written: now, not after minutes."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder; name a file, e.g. {out / 'rows.jsonl'}")
+    if not out.parent.is_dir():
+        raise UserError(f"the folder of --out {out} does not exist")
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise UserError(f"--out {out} cannot be written")
 
 
 def keep(rows: Sequence[Row], out: Path | None) -> None:
