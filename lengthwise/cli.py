@@ -135,7 +135,7 @@ def run(
 
     chosen = load_study(study, settings)
     folder = out if out is not None else Path("runs") / chosen.name
-    from lengthwise.executors.local import run_study
+    from lengthwise.executors.local import run_study, unfinished_runs
     from lengthwise.progress import watching
 
     try:
@@ -144,6 +144,12 @@ def run(
     except KeyboardInterrupt:
         messages.print("Stopped. The same command goes on from the last saved state.")
         raise typer.Exit(130) from None
+    others = unfinished_runs(chosen, folder, only)
+    if others:
+        trained = "1 run is" if others == 1 else f"{others} runs are"
+        done = "Finished what was left to take" if worked else "Nothing left to take"
+        console.print(f"{done}; {trained} being trained by others: {folder}", highlight=False)
+        return
     console.print(f"{'Finished' if worked else 'Nothing left to do'}: {folder}", highlight=False)
 
 
@@ -214,7 +220,12 @@ def collect_command(
     """Gather the results of a study, without weights, into a small folder for sharing."""
     from lengthwise.records.rows import collect, load_results
 
-    collect(load_results(runs), out, failures)
+    results = load_results(runs)
+    collect(results, out, failures)
+    if results.unfinished:
+        messages.print(
+            f"unfinished, only their names go along: {', '.join(results.unfinished)}", style="yellow", markup=False
+        )
     console.print(f"Wrote {out}", highlight=False)
 
 

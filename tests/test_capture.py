@@ -13,7 +13,7 @@ from conftest import INTERPRETED
 
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.capture import CapturedUpdater
-from lengthwise.engine.fleet import Fleet
+from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.engine.state import TrainingState
@@ -21,6 +21,7 @@ from lengthwise.engine.update import Steps, Updater
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.study import make_task
+from lengthwise.vocabulary import Vocabulary
 
 TASK = make_task("copy.words")
 DATA = DataConfig(train_lengths=(2, 9), test_lengths=(10, 12), examples=0)
@@ -62,12 +63,16 @@ def steps_of(first: int, count: int, width: int) -> Steps:
     )
 
 
-def trained(captured: bool) -> tuple[torch.Tensor, np.ndarray, list[tuple[int, ...]]]:
+def two_models() -> tuple[Fleet, TrainingState]:
     model = build(ModelConfig(layers=1, width=32, heads=2), TASK.vocabulary.rows, [{"name": "t5"}], Lengths(64, 64))
     fleet = Fleet(model, 2, torch.device("cpu"))
     assert fleet.kernels == INTERPRETED
     fleet.initialize([0, 1])
-    state, notes = TrainingState.begin(fleet.matrix_NW), []
+    return fleet, TrainingState.begin(fleet.matrix_NW)
+
+
+def trained(captured: bool) -> tuple[torch.Tensor, np.ndarray, list[tuple[int, ...]]]:
+    (fleet, state), notes = two_models(), []
     updater = CapturedUpdater(fleet, RECIPE, state, notes.append) if captured else Updater(fleet, RECIPE, state)
     shapes, losses, first = [], [], 0
     if isinstance(updater, CapturedUpdater):
@@ -92,3 +97,46 @@ def test_steps_through_buffers_equal_plain_ones() -> None:
     assert [shape[3] for shape in shapes] == [width for _, width in STRETCHES]
     most = {width: max(count for count, of in STRETCHES if of == width) for _, width in STRETCHES}
     assert shapes[-2][0] == most[64] and shapes[-1][0] == most[128], "buffers never shrink"
+
+
+def with_rows(rows: int) -> Steps:
+    """One step that fills so many rows: of 32 tokens, with one example of more than 16 in each."""
+    examples = TrainingData(TASK, DATA, 0).slice(0, 40 * rows)
+    long = examples.select(np.flatnonzero(examples.size > 16)[:rows])
+    batches = collate([long, long], Vocabulary.pad, 32)
+    assert batches.rows_K.tolist() == [rows]
+    numbers = range(1)
+    return Steps(
+        batches,
+        seeds_KN=np.array([[step, step + 1] for step in numbers]),
+        rates_KN=np.array([[RECIPE.learning_rate_at(step)] * 2 for step in numbers], np.float32),
+        corrections_K2=np.array([corrections(RECIPE, step) for step in numbers], np.float32),
+    )
+
+
+@pytest.mark.skipif(INTERPRETED, reason="slow, and the buffers are the same")
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("before, rows", [([41], 33), ([33], 37), ([35, 41], 37)])
+def test_what_a_step_reads_does_not_depend_on_the_steps_before_it(before: list[int], rows: int) -> None:
+    """So that a resumed run has the same bits. 33 rows are rounded up to 34, and 37 to 38."""
+
+    def read(history: list[int]) -> dict[str, torch.Tensor]:
+        fleet, state = two_models()
+        updater = CapturedUpdater(fleet, RECIPE, state, print)
+        seen: list[Batch] = []
+        gradients = fleet.gradients
+
+        def watched(batch: Batch, *others: Any) -> Any:
+            seen.append(batch)
+            return gradients(batch, *others)
+
+        fleet.gradients = watched  # type: ignore[method-assign]
+        updater.captures = False
+        for count in (*history, rows):
+            updater.run(with_rows(count))
+        return vars(seen[-1])
+
+    used, fresh = read(before), read([])
+    assert used["tokens_NRT"].shape[1] == rows + 1
+    for name, value in used.items():
+        assert torch.equal(value, fresh[name]), name

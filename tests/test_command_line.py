@@ -11,7 +11,11 @@ from conftest import small_table
 
 from lengthwise import registry
 from lengthwise.cli import main
+from lengthwise.engine.plan import FleetPlan
+from lengthwise.records.directory import StudyDirectory
+from lengthwise.records.files import write_json
 from lengthwise.records.rows import Results
+from lengthwise.study import load_study
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -199,6 +203,54 @@ def test_unfinished_runs_are_said_to_be_unfinished(lengthwise: Call, study: Path
     code, out, error = lengthwise("show", "runs/mine")
     assert code == 0 and "unfinished: copy.repeat/alibi/seed-1" in error
     assert "alibi" not in out
+    code, _, error = lengthwise("collect", "runs/mine", "--out", "collected")
+    names = "copy.repeat/alibi/seed-1, copy.repeat/alibi/seed-2"
+    assert code == 0 and error == f"unfinished, only their names go along: {names}\n"
+    code, out, error = lengthwise("show", "collected")
+    assert code == 0 and "unfinished: copy.repeat/alibi/seed-1" in error and "alibi" not in out
+
+
+def test_runs_that_others_train_are_said_to_be(lengthwise: Call, study: Path) -> None:
+    assert lengthwise("run", study, "--device", "cpu", "--only", "encoding=none")[0] == 0
+    run = Path("runs/mine/copy.repeat/alibi")
+    runs = [each for each in load_study(str(study)).runs() if each.encoding.label == "alibi"]
+    fleet = FleetPlan(tuple(runs))
+    claim = StudyDirectory(Path("runs/mine")).claim(fleet.id)
+    assert claim is not None
+    write_json(Path("runs/mine/fleets") / fleet.id / "fleet.json", {"runs": [each.fingerprint for each in runs]})
+    code, out, _ = lengthwise("run", study, "--device", "cpu")
+    assert code == 0 and out == "Nothing left to take; 2 runs are being trained by others: runs/mine\n"
+    code, out, _ = lengthwise("run", study, "--device", "cpu", "--only", "encoding=none")
+    assert code == 0 and out == "Nothing left to do: runs/mine\n" and not run.exists()
+    claim.give_up()
+    code, out, _ = lengthwise("run", study, "--device", "cpu", "--only", "encoding=alibi,seed=1")
+    assert code == 0 and out == "Finished: runs/mine\n"
+
+
+def test_runs_and_collections_stay_apart(lengthwise: Call, study: Path, finished: tuple[Path, Results]) -> None:
+    for words, message in [
+        (["collect", finished[0], "--out", finished[0]], "is the folder of a study"),
+        (["run", study, "--device", "cpu", "--out", "collected"], "holds collected results"),
+    ]:
+        assert lengthwise("collect", finished[0], "--out", "collected")[0] == 0
+        code, out, error = lengthwise(*words)
+        assert code == 2 and message in error and error.count("\n") == 1 and not out
+
+
+def test_results_without_rows_are_one_clear_line(lengthwise: Call, finished: tuple[Path, Results]) -> None:
+    for name in ("rows.jsonl", "study.json"):
+        assert lengthwise("collect", finished[0], "--out", name)[0] == 0
+        (Path(name) / name).unlink()
+        for command in (["show", name], ["report", name], ["compare", name], ["collect", name, "--out", "other"]):
+            code, out, error = lengthwise(*command)
+            assert code == 1 and f"{name}/{name} is missing" in error and error.count("\n") == 1 and not out
+    Path("nothing").mkdir()
+    for file in ("rows.jsonl", "runs.jsonl"):
+        Path("nothing", file).write_text("")
+    Path("nothing/study.json").write_text("{}")
+    for command in ("show", "report", "compare"):
+        code, out, error = lengthwise(command, "nothing")
+        assert code == 2 and error.count("\n") == 1 and "nothing" in error, (command, error)
 
 
 def test_lists_are_complete_and_machine_readable(lengthwise: Call) -> None:

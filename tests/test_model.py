@@ -14,6 +14,7 @@ from lengthwise.encodings.encoding import Geometry
 from lengthwise.encodings.none import NoEncoding
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.errors import UserError
+from lengthwise.model import decoder
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import SIZES, ModelConfig, with_size
 from lengthwise.model.decoder import Decoder
@@ -613,3 +614,16 @@ def test_a_model_in_a_fleet_drops_what_it_would_drop_alone(style: str, size: int
         torch.testing.assert_close(losses_N[row], loss.detach(), rtol=1e-5, atol=1e-5)
         for (name, _), gradient in zip(model.named_parameters(), expected, strict=True):
             torch.testing.assert_close(found[name][row], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_is_made_when_it_is_asked_for_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our kernel never asks: it reads the segments."""
+    made = []
+    real = decoder._hidden
+    monkeypatch.setattr(decoder, "_hidden", lambda *given: made.append(real(*given)) or made[-1])
+    tokens, segments = torch.zeros(1, 4, dtype=torch.int64), torch.tensor([[1, 1, 2, 0]])
+    places = Decoder.places(tokens, torch.tensor([[0, 1, 0, 0]]), segments, consecutive=True)
+    assert not made
+    expected = [[0, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]]
+    assert all(places.hidden_BTS.int().tolist() == [expected] for _ in range(2)) and len(made) == 1
+    assert Decoder.places(tokens, None, segments).query_BT.tolist() == [[0, 1, 0, 0]] and len(made) == 2

@@ -1,5 +1,6 @@
 """Ranking and intervals against hand-made numbers."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lengthwise.errors import RunError, UserError
-from lengthwise.records.files import append_rows, read_rows, replace, write_text
+from lengthwise.records.directory import StudyDirectory
+from lengthwise.records.files import MissingFile, append_rows, read_json, read_rows, replace, write_text
 from lengthwise.records.ranking import ranking
 from lengthwise.records.rows import Results, RunResult, collect, load_results, mean_interval
 from lengthwise.records.statistics import ranks
@@ -103,6 +105,61 @@ def test_a_collection_reads_like_the_folder_it_came_from(finished: tuple[Path, R
     assert ranking(again) == ranking(results)
 
 
+def test_a_collection_remembers_what_was_not_finished(finished: tuple[Path, Results], tmp_path: Path) -> None:
+    _, results = finished
+    names = ["copy.repeat/t5/seed-1", "copy.repeat/t5/seed-2"]
+    collect(Results(results.runs, names, results.study), tmp_path / "c")
+    again = load_results(tmp_path / "c")
+    assert again.unfinished == names and again.study == results.study
+    collect(again, tmp_path / "again")
+    assert load_results(tmp_path / "again").unfinished == names
+    collect(results, tmp_path / "again")
+    assert load_results(tmp_path / "again").unfinished == []
+
+
+def test_a_damaged_collection_is_named(finished: tuple[Path, Results], tmp_path: Path) -> None:
+    """Cut within a line, cut between two lines, empty, gone."""
+    folder = tmp_path / "c"
+    for name, damages in {
+        "rows.jsonl": {
+            "is cut off": lambda text: text[:-30],
+            "lacks rows of": lambda text: text[: text[:-1].rindex("\n") + 1],
+            "rows.jsonl lacks rows": lambda text: "",
+            "rows.jsonl is missing": None,
+        },
+        "runs.jsonl": {
+            "is cut off": lambda text: text[:-30],
+            "lacks runs": lambda text: text[: text[:-1].rindex("\n") + 1],
+        },
+        "failures.jsonl": {"is cut off": lambda text: text[:-1]},
+        "study.json": {
+            "is damaged": lambda text: text[:50],
+            "json is damaged": lambda text: "[]",
+            "study.json is missing": None,
+        },
+    }.items():
+        for message, damage in damages.items():
+            collect(finished[1], folder)
+            if damage is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_text(damage((folder / name).read_text()))
+            with pytest.raises(RunError, match=f"{folder}.*{message}"):
+                load_results(folder)
+
+
+def test_a_damaged_run_is_named(finished: tuple[Path, Results], tmp_path: Path) -> None:
+    shutil.copytree(finished[0], tmp_path / "s")
+    for run in StudyDirectory(tmp_path / "s").runs():
+        whole = run.rows.read_text()
+        for damaged in (whole[:-30], whole[: whole[:-1].rindex("\n") + 1], "", '{"not": "\udcff"}\n'):
+            run.rows.write_text(damaged, errors="surrogateescape")
+            with pytest.raises(RunError, match=rf"{run.path}.*rows\.jsonl"):
+                load_results(tmp_path / "s")
+        run.rows.write_text(whole)
+        assert load_results(tmp_path / "s").rows == finished[1].rows
+
+
 def test_a_cut_off_last_line_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     append_rows(file, [{"a": 1}, {"a": 2}])
@@ -112,6 +169,14 @@ def test_a_cut_off_last_line_is_not_read(tmp_path: Path) -> None:
     file.write_text('{"a": 1}\nrubbish\n{"a": 2}\n')
     with pytest.raises(RunError, match=r"rows\.jsonl:2"):
         read_rows(file)
+    file.write_text('{"a": 1}\n{"a": 2}')
+    with pytest.raises(RunError, match="is cut off"):
+        read_rows(file, grows=False)
+    for absent in (read_rows, read_json):
+        with pytest.raises(MissingFile, match="absent is missing; restore it"):
+            absent(tmp_path / "absent")
+    with pytest.raises(RunError, match="cannot read"):
+        read_json(tmp_path)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         subprocess.run(["umount", str(mount)], check=True)
 
 
-def test_best_is_the_earliest_of_the_best_and_last_is_last(finished: tuple[Path, Results]) -> None:
+def test_best_is_the_latest_of_the_best_and_last_is_last(finished: tuple[Path, Results]) -> None:
     folder, results = finished
     for directory in StudyDirectory(folder).runs():
         log = [json.loads(line) for line in directory.training.read_text().splitlines()]
@@ -282,7 +282,7 @@ def test_best_is_the_earliest_of_the_best_and_last_is_last(finished: tuple[Path,
         assert list(scores) == [10, 20, 30]
         end = json.loads(directory.finished.read_text())
         assert end["best_validation"] == max(scores.values())
-        assert end["best_step"] == min(step for step, score in scores.items() if score == max(scores.values()))
+        assert end["best_step"] == max(step for step, score in scores.items() if score == max(scores.values()))
         last, best = load_tensors(directory.last), load_tensors(directory.best)
         assert last[1]["step"] == 30 and best[1]["step"] == end["best_step"]
         same = all(torch.equal(last[0][name], best[0][name]) for name in last[0])

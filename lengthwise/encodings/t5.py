@@ -65,4 +65,4 @@ class T5(Encoding):
         return super().initial(name) / self.config.rate
 
     def resolved(self) -> dict[str, Any]:
-        return vars(self.config)
+        return {name: value for name, value in vars(self.config).items() if (name, value) != ("rate", 1.0)}

@@ -24,12 +24,15 @@ from lengthwise.engine.state import TrainingState
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.model.beside import beside, working
 from lengthwise.model.dropout import place_keys
+from lengthwise.vocabulary import Vocabulary
 
 ROUNDED_ROWS = 16
 """Row counts are rounded up to about a sixteenth of themselves, so that there are few graphs."""
 ROUNDED_PREDICTIONS = 128
 SPARE = 1.15
 """Room in the buffers, relative to the first steps."""
+ROWS = ("tokens_KNRT", "segments_KNRT", "positions_KNRT")
+"""Of a batch, what is laid out in rows."""
 
 
 class _Room:
@@ -71,7 +74,7 @@ class CapturedUpdater(Updater):
         with torch.cuda.stream(self.stream):
             self._load(steps, room)
             for index in range(len(steps)):
-                self._advance(room, self._shape(steps, index, room))
+                self._advance(room, self._shape(steps, index))
             values = torch.empty(len(steps), *room.values_K2N.shape[1:], pin_memory=True)
             values.copy_(room.values_K2N[: len(steps)], non_blocking=True)
             arrived = torch.cuda.Event()
@@ -100,37 +103,46 @@ class CapturedUpdater(Updater):
             "rates_KN": steps.rates_KN,
             "corrections_K2": steps.corrections_K2,
         }
+        rows = int(_rounded_rows(steps.batches.rows_K).max())  # of the largest graph
         if not room.buffers or not all(
             all(size <= most for size, most in zip(array.shape, room.buffers[name].shape, strict=True))
+            and (name not in ROWS or rows <= room.buffers[name].shape[2])
             for name, array in arrays.items()
         ):
             self.stream.synchronize()
             room.graphs = {}
-            room.buffers = {name: self._buffer(name, array, room) for name, array in arrays.items()}
+            room.buffers = {name: self._buffer(name, array, rows, room) for name, array in arrays.items()}
             room.values_K2N = torch.zeros(len(room.buffers["rates_KN"]), 2, self.fleet.count, device=self.fleet.device)
         room.buffers["predicting_KNP"].zero_()
         room.buffers["targets_KNP"].fill_(NO_TARGET)
+        for name in ROWS:
+            # Beyond its own rows a step reads padding, whatever was there before it: the same bits after a resume.
+            room.buffers[name][:, :, arrays[name].shape[2] :].fill_(Vocabulary.pad if name == "tokens_KNRT" else 0)
         for name, array in arrays.items():
             host = torch.from_numpy(np.ascontiguousarray(array)).pin_memory()
             room.buffers[name][tuple(slice(size) for size in array.shape)].copy_(host, non_blocking=True)
         self.counter.zero_()
 
-    def _buffer(self, name: str, array: np.ndarray, room: _Room) -> Tensor:
-        """For somewhat more rows and predictions than this stretch of steps has, and never for less than before."""
+    def _buffer(self, name: str, array: np.ndarray, rows: int, room: _Room) -> Tensor:
+        """For somewhat more rows and predictions than this stretch of steps has, and never for less than before.
+
+        `rows`: of the largest graph that reads it.
+        """
         shape = list(array.shape)
-        if name in Batch.ARRAYS:
-            unit = ROUNDED_PREDICTIONS if array.ndim == 3 else 1
-            shape[2] = -(-int(shape[2] * SPARE) // unit) * unit
+        if name in ROWS:
+            shape[2] = max(rows, int(shape[2] * SPARE))
+        elif name in Batch.ARRAYS:
+            shape[2] = -(-int(shape[2] * SPARE) // ROUNDED_PREDICTIONS) * ROUNDED_PREDICTIONS
         if name in room.buffers:
             shape = [max(sizes) for sizes in zip(shape, room.buffers[name].shape, strict=True)]
         return torch.zeros(shape, dtype=torch.from_numpy(array).dtype, device=self.fleet.device)
 
-    def _shape(self, steps: Steps, index: int, room: _Room) -> tuple[int, int]:
-        """Rows and predictions of the graph for a step."""
-        rows, predictions = int(steps.batches.rows_K[index]), int(steps.batches.predictions_K[index])
-        unit = max(1, rows // ROUNDED_ROWS)
+    @staticmethod
+    def _shape(steps: Steps, index: int) -> tuple[int, int]:
+        """Rows and predictions of the graph for a step: of the step alone, not of those before it."""
+        predictions = int(steps.batches.predictions_K[index])
         return (
-            min(room.buffers["tokens_KNRT"].shape[2], -(-rows // unit) * unit),
+            int(_rounded_rows(steps.batches.rows_K[index])),
             -(-predictions // ROUNDED_PREDICTIONS) * ROUNDED_PREDICTIONS,
         )
 
@@ -244,6 +256,11 @@ class CapturedUpdater(Updater):
         finally:
             self.waits = waits  # nothing was done yet
         room.graphs[shape] = graph
+
+
+def _rounded_rows(rows_K: np.ndarray) -> np.ndarray:
+    unit_K = np.maximum(1, rows_K // ROUNDED_ROWS)
+    return -(-rows_K // unit_K) * unit_K
 
 
 def _first_line(error: Exception) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -19,7 +19,7 @@ from lengthwise.evaluation.test_set import test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
-from lengthwise.records.files import read_json, write_json
+from lengthwise.records.files import MissingFile, read_json, write_json
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.study import Run, make_task
 
@@ -63,28 +63,49 @@ MEASURED = 4096
 """Training examples whose sizes are measured."""
 
 
-def plan(runs: Sequence[Run], directory: StudyDirectory, largest: int) -> list[FleetPlan]:
+def plan(
+    runs: Sequence[Run],
+    directory: StudyDirectory,
+    largest: int,
+    study: Sequence[Run] = (),
+    held: Collection[str] = (),
+) -> list[FleetPlan]:
     """Unfinished fleets as they were begun, then the runs that nobody has begun, at most `largest` together.
 
-    A begun fleet keeps its members: the rounding of a model's numbers depends on how many are trained beside it.
+    A begun fleet keeps its members: the rounding of a model's numbers depends on how many are trained beside it. So
+    where one of `runs` is in it, it comes whole, also with runs of the `study` that were not asked for. `held`: the
+    fleets that someone works on; they and their runs are left out.
     """
-    by_fingerprint = {run.fingerprint: run for run in runs}
+    known = {run.fingerprint: run for run in (*study, *runs)}
+    left = {run.fingerprint for run in runs if not run_directory(directory, run).is_finished}
+    begun = _begun(directory)
+    taken = {member for fleet in held for member in begun.get(fleet, ())}
     fleets: list[FleetPlan] = []
-    taken: set[str] = set()
-    for file in sorted(directory.fleets.glob("*/fleet.json")):
-        members = read_json(file)["runs"]
-        known = all(fingerprint in by_fingerprint for fingerprint in members)
-        done = known and all(run_directory(directory, by_fingerprint[f]).is_finished for f in members)
-        if known and not done and not taken.intersection(members):
-            fleets.append(FleetPlan(tuple(by_fingerprint[fingerprint] for fingerprint in members)))
-            taken.update(members)
+    for fleet, members in begun.items():
+        # One with a run that this study does not know stays for the study that began it; our runs of it begin anew.
+        if fleet in held or not left.intersection(members) or not all(member in known for member in members):
+            continue
+        if not taken.intersection(members):
+            fleets.append(FleetPlan(tuple(known[member] for member in members)))
+        taken.update(members)
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        if run.fingerprint not in taken and not run_directory(directory, run).is_finished:
+        if run.fingerprint in left and run.fingerprint not in taken:
             groups.setdefault(shape_key(run), []).append(run)
     for group in groups.values():
         fleets += [FleetPlan(tuple(group[i : i + largest])) for i in range(0, len(group), largest)]
     return fleets
+
+
+def _begun(directory: StudyDirectory) -> dict[str, list[str]]:
+    """Fleet -> fingerprints of its runs, in their order."""
+    found = {}
+    for file in sorted(directory.fleets.glob("*/fleet.json")):
+        try:
+            found[file.parent.name] = read_json(file)["runs"]
+        except MissingFile:  # finished since it was listed
+            continue
+    return found
 
 
 def split(fleet: FleetPlan, directory: StudyDirectory) -> list[FleetPlan]:

@@ -30,7 +30,7 @@ class TrainingState:
     first_NW: Tensor
     second_NW: Tensor
     best_NW: Tensor
-    """The weights with the best validation so far, the earliest on ties."""
+    """The weights with the best validation so far, the latest on ties."""
     best_score_N: Tensor
     best_step_N: Tensor
     diverged_N: Tensor

@@ -87,10 +87,12 @@ class Trainer:
         self.recipe = plan.runs[0].training
         self.progress = progress or Progress()
         self.save_every = save_every
+        self.study = directory
         self.folder = directory.fleets / plan.id
         self.directories: list[RunDirectory] = [run_directory(directory, run) for run in plan.runs]
         self.tasks = [run.make_task() for run in plan.runs]
-        self.fleet = Fleet(plan.build(), len(plan.runs), device, self.recipe.precision_on(device.type))
+        self.precision = self.recipe.precision_on(device.type)
+        self.fleet = Fleet(plan.build(), len(plan.runs), device, self.precision)
         self.examination = Examination(self.fleet, self.tasks)
         self.saver = Saver()
         self.captures = captures
@@ -107,11 +109,16 @@ class Trainer:
         finally:
             self.saver.close()  # nobody writes here any more when others may
         self._finish(state)
-        shutil.rmtree(self.folder)
+        with self.study.lock():  # nobody looks what is left to do while it goes
+            shutil.rmtree(self.folder)
 
     def _begin(self) -> TrainingState:
+        session = provenance(device_name(self.device))
+        for directory in self.directories:
+            if not directory.is_finished:
+                directory.refuse_other_precision(self.precision)
         for run, directory in zip(self.runs, self.directories, strict=True):
-            directory.begin(self._description(run))
+            directory.begin({**self._description(run), **session})
         make_folder(self.folder)
         for folder in (self.folder, *(directory.path for directory in self.directories)):
             for partial in folder.glob(".*.partial"):  # left by a process that was killed while it wrote
@@ -124,7 +131,10 @@ class Trainer:
         if warning:
             self.progress.note(warning)
         for directory in self.directories:
-            if directory.training.exists() and not directory.is_finished:
+            if directory.is_finished:
+                continue
+            directory.note_session(state.step, session)
+            if directory.training.exists():
                 # What was logged after the saved state will be logged again.
                 write_rows(directory.training, [r for r in read_rows(directory.training) if r["step"] <= state.step])
         return state
@@ -146,10 +156,9 @@ class Trainer:
             "encoding_of_each_layer": model.encoding_names(),
             "encoding_resolved": resolved_encodings(model),
             "attention_scale": run.model.logit_scale,
-            "precision": self.recipe.precision_on(self.device.type),
+            "precision": self.precision,
             "parameters": sum(parameters.values()),
             "parameters_of_encoding": sum(n for name, n in parameters.items() if name.startswith("encodings.")),
-            **provenance(device_name(self.device)),
         }
 
     def _train(self, state: TrainingState) -> None:
@@ -227,7 +236,8 @@ class Trainer:
             row = {"step": state.step, "validation_exact_match": score, "validation_token_accuracy": tokens}
             if not directory.is_finished:
                 append_rows(directory.training, [row])
-            if score > float(state.best_score_N[i]):
+            # Of equals the later one, which has been trained longer: many validations may be all right.
+            if score >= float(state.best_score_N[i]):
                 state.best_score_N[i], state.best_step_N[i] = score, state.step
                 state.best_NW[i] = self.fleet.matrix_NW[i]
 

@@ -12,10 +12,11 @@ from lengthwise.study import Run
 
 
 class Claims:
-    """What is left of a study. Threads of one process may share it."""
+    """What is left of a part of a study. Threads of one process may share it."""
 
-    def __init__(self, runs: Sequence[Run], directory: StudyDirectory, largest: int) -> None:
-        self.runs, self.directory, self.largest = runs, directory, largest
+    def __init__(self, runs: Sequence[Run], directory: StudyDirectory, largest: int, study: Sequence[Run] = ()) -> None:
+        """`study`: all its runs, where `runs` are a part of them: a fleet that was begun is taken whole."""
+        self.runs, self.directory, self.largest, self.study = runs, directory, largest, study
         self._one_at_a_time = threading.Lock()
         self.worked = 0
         """Fleets that were handed out."""
@@ -31,16 +32,13 @@ class Claims:
                 claim.give_up()
 
     def left(self) -> int:
-        """Fleets that are not finished, whoever works on them."""
-        return len(plan(self.runs, self.directory, self.largest))
-
-    def unfinished(self) -> int:
-        """Runs that are not finished."""
-        return sum(not run_directory(self.directory, run).is_finished for run in self.runs)
+        """Fleets that are not finished and that nobody works on."""
+        with self._one_at_a_time, self.directory.lock():
+            return len(self._plan())
 
     def _take(self) -> tuple[FleetPlan | None, Claim | None]:
         with self._one_at_a_time, self.directory.lock():
-            for fleet in plan(self.runs, self.directory, self.largest):
+            for fleet in self._plan():
                 claim = self.directory.claim(fleet.id)
                 if claim is None:
                     continue
@@ -53,3 +51,6 @@ class Claims:
                 claim.give_up()  # another process finished it between our two looks
                 shutil.rmtree(self.directory.fleets / fleet.id, ignore_errors=True)
         return None, None
+
+    def _plan(self) -> list[FleetPlan]:
+        return plan(self.runs, self.directory, self.largest, self.study, self.directory.held())

@@ -48,14 +48,18 @@ def run_study(
     if deterministic:
         be_deterministic()
     directory = StudyDirectory(out)
-    runs = select(study.runs(), only)
+    directory.refuse_collection()
+    every = study.runs()
+    runs = select(every, only)
     one = 12 * study.model.layers * study.model.width**2  # weights of one model, nearly
     largest = max(1, min(LARGEST_FLEET[chosen.type], MOST_WEIGHTS[chosen.type] // one))
-    plan(runs, directory, largest)
+    plan(runs, directory, largest, every)
     with directory.lock():
         directory.agree(study.description())
-        directory.refuse_doubles({run.name: run_directory(directory, run) for run in runs})
-    claims = Claims(runs, directory, largest)
+        wanted = {run.name: run_directory(directory, run) for run in runs}
+        directory.refuse_doubles(wanted)
+        directory.refuse_incomplete(wanted.values())
+    claims = Claims(runs, directory, largest, every)
     side_by_side = chosen.type == "cpu" and study.model.width < WIDE
     workers = min(claims.left(), workers or ((os.cpu_count() or 1) if side_by_side else 1))
     if workers > 1:
@@ -63,6 +67,12 @@ def run_study(
     else:
         _work(claims, directory, chosen, watch, save_every)
     return claims.worked
+
+
+def unfinished_runs(study: Study, out: Path, only: str = "") -> int:
+    """How many runs are not finished; after `run_study` they are those that other processes work on."""
+    directory = StudyDirectory(out)
+    return sum(not run_directory(directory, run).is_finished for run in select(study.runs(), only))
 
 
 def _work(

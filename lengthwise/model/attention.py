@@ -26,14 +26,19 @@ class Places:
 
     query_BT: Tensor
     key_BS: Tensor
-    hidden_BTS: Tensor | None
-    """True where a key may not be seen; None where the causal order says it all."""
+    hide: Callable[[], Tensor] | None
+    """Makes `hidden_BTS`, once; None where the causal order says it all."""
     causal: bool
-    """With `hidden_BTS` None: whether later keys are hidden, or (one cached step) there are none."""
+    """With `hide` None: whether later keys are hidden, or (one cached step) there are none."""
     segments_BT: Tensor | None = None
     """Given where positions count up by one within each segment, so that distances are differences of index."""
     _said: dict[tuple[int, str], Tensor | None] = field(default_factory=dict)
     """What encodings have said of these places; layers that share an encoding ask it once."""
+
+    @property
+    def hidden_BTS(self) -> Tensor | None:
+        """True where a key may not be seen. Made when it is first asked for: our kernel never does."""
+        return None if self.hide is None else self.hide()
 
     def turns(self, encoding: Encoding) -> Tensor | None:
         """Cosine and sine of the angles by which queries and keys are turned: (B, T, pairs, 2)."""

@@ -4,6 +4,8 @@ Shape letters: B batch, T tokens, S keys, D width, V vocabulary rows.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache as once
+from functools import partial
 from typing import cast
 
 import torch
@@ -242,7 +244,7 @@ class Decoder(nn.Module):
         consecutive = cache is None and (consecutive or positions_BT is None)
         length = tokens_BT.shape[1]
         before = 0 if cache is None else cache.used
-        hidden_BTS = None
+        hide: Callable[[], Tensor] | None = None
         onto_cache = cache is not None and before > 0 and (length > 1 or cache.segmented)
         if segments_BT is not None or onto_cache:
             # Without segments too: several tokens onto a filled cache (no square triangle), or onto a padded one.
@@ -250,17 +252,15 @@ class Decoder(nn.Module):
             keys = queries if cache is None else cache.append_segments(queries)
             if cache is not None and segments_BT is not None:
                 cache.segmented = True
-            index = torch.arange(before + length, device=tokens_BT.device)
-            later_TS = index[None, :] > index[before:, None]
-            hidden_BTS = later_TS | (queries[:, :, None] != keys[:, None, :])
+            hide = once(partial(_hidden, queries, keys))
             if positions_BT is None:
-                positions_BT = (~hidden_BTS).sum(-1) - 1  # as many as the keys it sees, itself not counted
+                positions_BT = (~hide()).sum(-1) - 1  # as many as the keys it sees, itself not counted
         elif cache is not None:
             cache.append_segments(torch.ones_like(tokens_BT))
         if positions_BT is None:
             positions_BT = torch.arange(before, before + length, device=tokens_BT.device)[None]
         key_positions = positions_BT if cache is None else cache.append_positions(positions_BT)
-        return Places(positions_BT, key_positions, hidden_BTS, length > 1, segments_BT if consecutive else None)
+        return Places(positions_BT, key_positions, hide, length > 1, segments_BT if consecutive else None)
 
     def _check(self, positions_BT: Tensor) -> None:
         if self.last_position is None or positions_BT.is_meta:
@@ -273,3 +273,10 @@ class Decoder(nn.Module):
                 f"position {largest} is beyond the last one that the encoding knows ({self.last_position}); "
                 "train with a longer table (encoding setting 'rows')"
             )
+
+
+def _hidden(queries_BT: Tensor, keys_BS: Tensor) -> Tensor:
+    """True where a key is later or in another segment; the queries are the last of the keys."""
+    index = torch.arange(keys_BS.shape[1], device=keys_BS.device)
+    later_TS = index[None, :] > index[keys_BS.shape[1] - queries_BT.shape[1] :, None]
+    return later_TS | (queries_BT[:, :, None] != keys_BS[:, None, :])

@@ -5,7 +5,7 @@ runs/quickstart/
   lock                            held while someone looks what is left to do
   fleets/ID/                      unfinished work: fleet.json, state.safetensors, lock (held by who works on it)
   copy.repeat/none/seed-1-FINGERPRINT/
-    run.json                      before step 0: settings, commit, versions, hardware
+    run.json                      before step 0: settings, commit, versions, hardware; later who else went on with it
     training.jsonl                loss and validation by step
     last.safetensors, best.safetensors
     rows.jsonl                    results by length
@@ -18,14 +18,17 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import UserError
+from lengthwise.errors import RunError, UserError
 from lengthwise.records.files import read_json, storage_error, write_json
+
+COLLECTED = "runs.jsonl"
+"""In the folder of a collection of results; a study's folder has none."""
 
 
 class RunDirectory:
@@ -51,6 +54,23 @@ class RunDirectory:
         if not self.description.exists():
             write_json(self.description, description)
 
+    def refuse_other_precision(self, precision: str) -> None:
+        """Refuses to go on with a run in another precision: its numbers would be of neither."""
+        earlier = read_json(self.description)["precision"] if self.description.exists() else precision
+        if earlier != precision:
+            raise UserError(
+                f"{self.path} was begun in {earlier}, and this device would go on in {precision}; "
+                "finish it on the device where it began, or choose another folder with --out"
+            )
+
+    def note_session(self, step: int, session: Mapping[str, Any]) -> None:
+        """Adds to the description who goes on from `step`, where anything but the time differs from who did before."""
+        described = read_json(self.description)
+        sessions = described.get("sessions", [])
+        before = sessions[-1] if sessions else described
+        if any(before.get(key) != value for key, value in session.items() if key != "started"):
+            write_json(self.description, {**described, "sessions": [*sessions, {"step": step, **session}]})
+
 
 class StudyDirectory:
     """A study's folder."""
@@ -64,6 +84,25 @@ class StudyDirectory:
 
     def runs(self) -> list[RunDirectory]:
         return [RunDirectory(file.parent) for file in sorted(self.path.glob("*/*/seed-*/run.json"))]
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it holds runs, or work on them."""
+        return bool(self.runs()) or self.fleets.exists()
+
+    def refuse_collection(self) -> None:
+        """Refuses to train where results were collected: whoever reads those would not see the runs."""
+        if (self.path / COLLECTED).exists():
+            raise UserError(f"{self.path} holds collected results ({COLLECTED}); choose another folder with --out")
+
+    def refuse_incomplete(self, wanted: Iterable[RunDirectory]) -> None:
+        """Refuses to take a run without its results for finished."""
+        for directory in wanted:
+            if directory.is_finished and not directory.rows.exists():
+                raise RunError(
+                    f"{directory.rows} is missing from a finished run; restore it, "
+                    f"or delete {directory.path} and run again"
+                )
 
     def refuse_doubles(self, wanted: Mapping[str, RunDirectory]) -> None:
         """Refuses a run where the folder has one of the same name with other settings: no table could hold both."""
@@ -116,6 +155,17 @@ class StudyDirectory:
         make_folder(self.fleets / fleet)
         descriptor = _locked(self.fleets / fleet / "lock", patience=0)
         return None if descriptor is None else Claim(descriptor)
+
+    def held(self) -> set[str]:
+        """Fleets that someone works on. To be asked under `lock`: a fleet cannot be claimed while it is looked at."""
+        found = set()
+        for file in self.fleets.glob("*/lock"):
+            descriptor = _locked(file, patience=0)
+            if descriptor is None:
+                found.add(file.parent.name)
+            else:
+                os.close(descriptor)
+        return found
 
 
 PATIENCE = 60.0

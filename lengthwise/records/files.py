@@ -10,6 +10,10 @@ from typing import Any
 from lengthwise.errors import RunError
 
 
+class MissingFile(RunError):
+    """A file that should be there is not."""
+
+
 def replace(path: Path, write: Callable[[Path], object]) -> None:
     """Calls `write` with a temporary path beside `path`, then puts the finished file in place."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -46,23 +50,43 @@ def append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         raise storage_error(error, path) from error
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file; a last line without its end is one that was being written, and is not read."""
+def read_rows(path: Path, grows: bool = True) -> list[dict[str, Any]]:
+    """The rows of a file. `grows`: rows are appended to it, so a last line without its end is one that was being
+    written, and is not read; a file that is written whole was cut off."""
     rows = []
-    *whole, _cut_off = path.read_text().split("\n")
+    *whole, rest = _text(path).split("\n")
+    if rest and not grows:
+        raise RunError(f"{path} is cut off; {_REMEDY}")
     for number, line in enumerate(whole, start=1):
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
-            raise RunError(f"{path}:{number} is not a row of JSON; restore or delete the file and run again") from None
+            raise RunError(f"{path}:{number} is not a row of JSON; {_REMEDY}") from None
     return rows
 
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        found = json.loads(_text(path))
     except json.JSONDecodeError:
-        raise RunError(f"{path} is damaged; delete its folder and run again") from None
+        found = None
+    if not isinstance(found, dict):
+        raise RunError(f"{path} is damaged; {_REMEDY}")
+    return found
+
+
+_REMEDY = "restore it, or delete its folder and run or collect again"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        raise MissingFile(f"{path} is missing; {_REMEDY}") from None
+    except UnicodeDecodeError:
+        raise RunError(f"{path} is damaged; {_REMEDY}") from None
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def storage_error(error: Exception, path: Path) -> Exception:

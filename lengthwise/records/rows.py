@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lengthwise.errors import UserError
-from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
+from lengthwise.errors import RunError, UserError
+from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 from lengthwise.records.findings import read_all_findings, write_packed_findings
 
@@ -22,10 +22,11 @@ Measure = Literal["answer", "text"]
 Without a scratchpad they are the same: answers are then judged by exact match, the end included.
 """
 
-RUNS = "runs.jsonl"
 ROWS = "rows.jsonl"
 FAILURES = "failures.jsonl"
 ANALYSIS = "analysis"
+UNFINISHED = "unfinished"
+"""In the study.json of a collection: the names of runs that were not finished."""
 
 
 @dataclass(frozen=True)
@@ -121,16 +122,23 @@ def right(row: Row, measure: Measure) -> int:
 
 
 def load_results(path: Path) -> Results:
-    """The results in a study's folder."""
+    """The results in a study's folder, or in one that they were collected into."""
     if not path.is_dir():
         raise UserError(f"no such folder: {path}; it is made by `lengthwise run`")
-    if (path / RUNS).exists():
-        return _read_collection(path)
     directories = StudyDirectory(path).runs()
+    if (path / COLLECTED).exists():
+        if directories:
+            raise UserError(f"{path} holds run folders and collected results ({COLLECTED}); move one of them elsewhere")
+        return _read_collection(path)
     if not directories:
         raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, such as runs/quickstart")
-    finished = [_read(directory) for directory in directories if directory.is_finished]
-    unfinished = [read_json(d.description)["name"] for d in directories if not d.is_finished]
+    are_finished = [directory.is_finished for directory in directories]  # asked once: runs may end meanwhile
+    finished = [_read(directory) for directory, done in zip(directories, are_finished, strict=True) if done]
+    unfinished = [
+        read_json(directory.description)["name"]
+        for directory, done in zip(directories, are_finished, strict=True)
+        if not done
+    ]
     _refuse_doubles(path, finished)
     study = path / "study.json"
     return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name}, path)
@@ -142,9 +150,12 @@ def collect(results: Results, path: Path, failures_of_a_length: int | None = Non
     What analyses found in the same runs goes along, where the results were read from a folder that has it.
     `failures_of_a_length`: examples of failures that are kept of each run and length; None for all there are.
     """
+    if StudyDirectory(path).is_begun:
+        raise UserError(f"{path} is the folder of a study with its runs; collect its results into another one")
     make_folder(path)
-    write_json(path / "study.json", results.study)
-    write_rows(path / RUNS, [{"description": run.description, "finished": run.finished} for run in results.runs])
+    unfinished = {UNFINISHED: results.unfinished} if results.unfinished else {}
+    write_json(path / "study.json", {**results.study, **unfinished})
+    write_rows(path / COLLECTED, [{"description": run.description, "finished": run.finished} for run in results.runs])
     write_rows(path / ROWS, results.rows)
     failures = [failure for run in results.runs for failure in _some(run.failures, failures_of_a_length)]
     if failures or (path / FAILURES).exists():  # none of an earlier collection may stay
@@ -169,31 +180,42 @@ def _some(failures: list[Row], of_a_length: int | None) -> list[Row]:
 
 
 def _read_collection(path: Path) -> Results:
-    rows, failures = _by_run(path / ROWS), _by_run(path / FAILURES)
-    runs = [
-        RunResult(run["description"], run["finished"], rows[fingerprint], failures[fingerprint])
-        for run in read_rows(path / RUNS)
-        for fingerprint in [run["description"]["fingerprint"]]
-    ]
-    return Results(runs, [], read_json(path / "study.json"), path)
+    study = read_json(path / "study.json")
+    unfinished = study.pop(UNFINISHED, [])
+    rows, failures = _by_run(path / ROWS), _by_run(path / FAILURES) if (path / FAILURES).exists() else {}
+    runs = []
+    for run in read_rows(path / COLLECTED, grows=False):
+        fingerprint = run["description"]["fingerprint"]
+        _refuse_incomplete(path / ROWS, run["description"]["name"], rows.get(fingerprint, []))
+        runs.append(RunResult(run["description"], run["finished"], rows[fingerprint], failures.get(fingerprint, [])))
+    if len(rows) > len(runs):
+        raise RunError(f"{path / COLLECTED} lacks runs that have rows; restore it, or collect again")
+    return Results(runs, unfinished, study, path)
 
 
 def _by_run(path: Path) -> dict[str, list[Row]]:
-    """Fingerprint -> its rows in a file of all runs; no rows where there is no file."""
+    """Fingerprint -> its rows in a file of all runs."""
     found: dict[str, list[Row]] = defaultdict(list)
-    for row in read_rows(path) if path.exists() else []:
+    for row in read_rows(path, grows=False):
         found[row["run"]].append(row)
     return found
 
 
 def _read(directory: RunDirectory) -> RunResult:
-    failures = directory.path / FAILURES
-    return RunResult(
-        read_json(directory.description),
-        read_json(directory.finished),
-        read_rows(directory.rows),
-        read_rows(failures) if failures.exists() else [],
-    )
+    description, rows = read_json(directory.description), read_rows(directory.rows, grows=False)
+    _refuse_incomplete(directory.rows, description["name"], rows)
+    failures = read_rows(directory.failures, grows=False) if directory.failures.exists() else []
+    return RunResult(description, read_json(directory.finished), rows, failures)
+
+
+def _refuse_incomplete(file: Path, name: str, rows: list[Row]) -> None:
+    """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples."""
+    judged = {
+        checkpoint: Counter((row["seen"], row["length"], row["n"]) for row in rows if row["checkpoint"] == checkpoint)
+        for checkpoint in ("last", "best")
+    }
+    if not rows or judged["last"] != judged["best"]:
+        raise RunError(f"{file} lacks rows of {name}; restore it, or delete its folder and run or collect again")
 
 
 def _refuse_doubles(path: Path, runs: list[RunResult]) -> None:
