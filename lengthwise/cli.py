@@ -148,24 +148,17 @@ def run(
     if others:
         trained = "1 run is" if others == 1 else f"{others} runs are"
         done = "Finished what was left to take" if worked else "Nothing left to take"
-        console.print(f"{done}; {trained} being trained by others: {folder}", highlight=False)
+        console.print(f"{done}; {trained} being trained by others: {folder}", highlight=False, soft_wrap=True)
         return
-    console.print(f"{'Finished' if worked else 'Nothing left to do'}: {folder}", highlight=False)
+    console.print(f"{'Finished' if worked else 'Nothing left to do'}: {folder}", highlight=False, soft_wrap=True)
 
 
 @app.command()
 def show(runs: Runs, checkpoint: AtCheckpoint = Checkpoint.last) -> None:
-    """Show accuracy by length, ranking, differences and budgets in the terminal."""
-    from lengthwise.report.terminal import length_tables, overall_tables, ranking_table
-    from lengthwise.report.terminal_statistics import statistics_tables
+    """Show accuracy, ranking, differences, budgets and accuracy by length in the terminal."""
+    from lengthwise.report.terminal_show import show_tables
 
-    results = _finished(runs)
-    _print_each(
-        *length_tables(results, checkpoint),
-        *overall_tables(results, checkpoint),
-        ranking_table(results, checkpoint),
-        *statistics_tables(results, checkpoint),
-    )
+    _print_each(*show_tables(_finished(runs), checkpoint))
 
 
 @app.command("compare")
@@ -223,10 +216,10 @@ def collect_command(
     results = load_results(runs)
     collect(results, out, failures)
     if results.unfinished:
-        messages.print(
-            f"unfinished, only their names go along: {', '.join(results.unfinished)}", style="yellow", markup=False
-        )
-    console.print(f"Wrote {out}", highlight=False)
+        names = ", ".join(results.unfinished)
+        told = f"unfinished, only their names go along: {names}"
+        messages.print(told, style="yellow", markup=False, soft_wrap=True)
+    console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
 
 
 @app.command()

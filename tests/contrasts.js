@@ -33,7 +33,7 @@
     const before = element.previousElementSibling;
     const inCell = svg && before?.tagName === "rect" && before.hasAttribute("rx");
     const place = svg ? element.closest("svg").parentElement : element;
-    const below = inCell ? channels(before.getAttribute("fill")) : ground(place);
+    const below = inCell ? channels(getComputedStyle(before).fill) : ground(place);
     const ink = channels(svg ? style.fill : style.color);
     if (svg) ink[3] *= Number(style.fillOpacity);
     const [dark, light] = [luminance(over(ink, below)), luminance(below)].sort((a, b) => a - b);

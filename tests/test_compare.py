@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,22 @@ def test_tolerance_is_never_below_a_tenth() -> None:
     assert tolerance(Figure(0.5, 0.01, 3), Figure(0.5, 0.01, 3)) == 0.10
     assert tolerance(Figure(0.5, 0.3, 3), Figure(0.5, 0.1, 3)) == pytest.approx(2 * math.sqrt((0.09 + 0.01) / 2))
     assert figure([0.1, 0.3]) == Figure(pytest.approx(0.2), pytest.approx(math.sqrt(0.02)), 2)
+
+
+def test_the_order_is_given_at_both_checkpoints() -> None:
+    study = as_published()
+    best = {key: 1.0 for key in study if key[1] == "alibi"}
+    results = made(study, list(published.ENCODINGS), best=best)
+    last, other = compare(results), compare(results, "best")
+    assert (last.checkpoint, last.other_checkpoint) == ("last", "best")
+    for here, there in zip(last.order, other.order, strict=True):
+        assert (here.ours, here.places) == (there.at_other, there.places_at_other)
+    by_name = {place.encoding: place for place in last.order}
+    assert by_name["alibi"].places == [3, 3] and by_name["alibi"].places_at_other == [1, 1]
+    text = printed(results)
+    assert "ours, ours, published, published, encoding last best these tasks all 17 tasks" in text
+    only_last = [replace(run, rows=[row for row in run.rows if row["checkpoint"] == "last"]) for run in results.runs]
+    assert compare(Results(only_last, [], results.study)).order[0].at_other is None
 
 
 def test_a_reversed_order_correlates_negatively() -> None:

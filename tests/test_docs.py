@@ -14,7 +14,9 @@ import typer
 
 from lengthwise.cli import app
 from lengthwise.encodings.encoding import Encoding
-from lengthwise.records.outcomes import DEAD, LEARNED, SATURATED
+from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
+from lengthwise.records.statistics import SEEDS_OF_A_TASK
+from lengthwise.report.curves import FEW
 from lengthwise.study import study_from
 
 ROOT = Path(__file__).parent.parent
@@ -137,5 +139,26 @@ def test_the_table_of_hooks_names_hooks() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     text = (ROOT / "docs/reading-the-report.md").read_text()
-    for phrase in (f"a run below {LEARNED:g} on", f"at {SATURATED:g} or above on", f"more than {DEAD:g} above chance"):
+    assert DEAD_ERRORS == 3
+    dead = f"by more than {DEAD:g} and by more than three standard errors"
+    for phrase in (f"a run below {LEARNED:g} on", f"at {SATURATED:g} or above on", dead, "from six seeds up"):
         assert phrase in text
+    assert SEEDS_OF_A_TASK == 6
+    assert f"fewer than {FEW} test examples" in text
+
+
+def test_length_generalization_says_what_the_rows_say() -> None:
+    """The first table and the sentence about tokens, computed again from the committed rows."""
+    from lengthwise.records.rows import load_results
+
+    results = load_results(ROOT / "results/quickstart")
+    page = (ROOT / "docs/length-generalization.md").read_text()
+    for encoding in ("none", "alibi", "rotary"):
+        found = results.by_length("copy.repeat", encoding)
+        cells = (f"{sum(found[length]) / len(found[length]):.3f}" for length in (6, 7, 8, 9, 10, 12))
+        assert f"| `{encoding}` | {' | '.join(cells)} |" in page
+    (run,) = [run for run in results.of("copy.repeat", "rotary") if run.description["seed"] == 1]
+    (row,) = [row for row in run.rows if row["length"] == 9 and row["checkpoint"] == "last"]
+    assert row["stopped_early"] == row["n"]
+    right = f"{row['right_tokens']} of {row['tokens']:,} tokens right and {row['correct']} of {row['n']} examples"
+    assert right in " ".join(page.split())

@@ -3,21 +3,30 @@
 import csv
 import html
 import importlib
+import itertools
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from rich.console import Console
 from synthetic import write_battery
 
 from lengthwise.errors import UserError
-from lengthwise.records.files import read_rows, write_json, write_rows
+from lengthwise.model.config import ModelConfig
+from lengthwise.records.comparison import compare
+from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 from lengthwise.records.rows import ROWS, Results, collect, load_results
 from lengthwise.report import summaries, terminal
+from lengthwise.report.curves import accuracy_by_length, curves_of, panel
+from lengthwise.report.export import write_report
+from lengthwise.report.looks import DARK_PALETTE, DARK_SCALE, PALETTE, contrast, looks, shade, text_on
+from lengthwise.report.settings import inner_width, resolved_settings
+from lengthwise.report.tables import _digits, by_length_table
 
 N = 40
 """Examples of each length in the synthetic studies."""
@@ -152,15 +161,93 @@ def test_page_ranks_by_hand(page: Path) -> None:
     ranked = table(page, "Ranking over 4 pairs of task and seed, last checkpoint")
     assert ranked[1][0] == "none"
     assert ranked[1][1] == "0.92"  # (1 + 1 + 1 + 1 / 1.5) / 4
-    assert ranked[1][2:] == ["1.12", "0.81", "4 of 4"]
+    assert ranked[1][2:] == ["1.12", "0.81"]
     assert ranked[2][0] == "<b>x"
     assert ranked[2][1] == "0.54"  # (3 / 2 + 1 / 1.5) / 4
-    assert ranked[2][2:] == ["1.88", "0.30", "3 of 4 1 not learned"]
+    assert ranked[2][2:] == ["1.88", "0.30"]
+    assert table(page, "Runs by outcome")[2] == ["<b>x", "4", "1", "2", "1"]
+    # At the best checkpoint, too; two seeds do not say who is told apart.
+    said = visible(page).split("Order on lengths that were never trained on, by mean reciprocal rank: ")[1]
+    assert said.startswith("none (0.92) , <b>x (0.54) . Too few seeds to say which of them are told apart.")
+    assert "At the best one: none (0.92) , <b>x (0.54) ." in said
 
 
 def test_page_counts_kinds_of_errors(page: Path) -> None:
     # none: 260 of 320 right; 20 + 10 + 30 wrong, of which 5 + 2 + 7 stopped early and 15 + 8 + 23 ran on.
     assert table(page, "Answers to unseen lengths, last checkpoint")[1][:5] == ["none", "0.81", "0.00", "0.04", "0.14"]
+
+
+def test_every_task_weighs_the_same_in_kinds_of_errors(tmp_path: Path) -> None:
+    """Task a: 0 of 40 right; b: 120 of 120. Examples pooled would say 0.75."""
+    write_run(tmp_path, "a", "none", 1, {1: 40, 2: 40, 3: 0})
+    write_run(tmp_path, "b", "none", 1, {1: 40, 2: 40, 3: 40, 4: 40, 5: 40})
+    found = load_results(tmp_path)
+    assert summaries.error_kinds(found, "none")["correct"] == pytest.approx(0.5)
+    assert summaries.error_kinds(found, "none")["stopped_early"] == pytest.approx(0.125)
+
+
+def test_examples_of_a_length_are_those_of_all_its_buckets(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "study", "a", "none", 1, {1: 40, 2: 40, 3: 10, 4: 0})
+    rows = read_rows(run / "rows.jsonl")
+    write_rows(run / "rows.jsonl", [*rows, *(row for row in rows if row["length"] == 3)])
+    found = load_results(tmp_path / "study")
+    assert summaries.examples_by_length(found, "a") == {1: 40, 2: 40, 3: 80, 4: 40}
+    page = write(found, tmp_path / "report.html")
+    assert table(page, "Tasks")[1][4] == "40 – 80"
+    assert "fewest examples at a length: 40" in page.read_text(encoding="utf-8")
+    assert curves_of(found, "a").few
+    (row,) = [row for row in by_length_table(found, [curves_of(found, "a")]).rows if row[2] == 3]
+    assert row[4] == 80
+
+
+def test_a_range_of_seeds_is_called_so(tmp_path: Path) -> None:
+    for seed in range(1, 6):
+        write_run(tmp_path / "study", "a", "none", seed, {1: 40, 2: 40, 3: 5 * seed})
+    found = load_results(tmp_path / "study")
+    cell = summaries.cell(found, "a", "none", seen=False)
+    assert cell and cell.interval == (5 / 40, 25 / 40) and summaries.spread_words(found) == "range of the seeds"
+    text = visible(write(found, tmp_path / "report.html"))
+    assert "the shade the range of the seeds" in text and "95 % interval for other seeds" not in text
+    write_report(found, tmp_path / "report.md")
+    assert "Mean over seeds (range of the seeds)" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "shade: range of the seeds" in accuracy_by_length(found).body
+    write_run(tmp_path / "study", "a", "none", 6, {1: 40, 2: 40, 3: 40})
+    more = load_results(tmp_path / "study")
+    assert summaries.spread_words(more) == "95 % interval" and "shade: 95 % interval" in accuracy_by_length(more).body
+
+
+def test_each_task_has_its_own_axis_of_lengths(results: Results, tmp_path: Path) -> None:
+    write_run(tmp_path, "a", "none", 1, {length: 40 for length in range(1, 41)})
+    write_run(tmp_path, "b", "none", 1, {length: 40 for length in range(1, 5)})
+    found = load_results(tmp_path)
+    short = curves_of(found, "b")
+    assert panel(short, ["none"], short.span).body in accuracy_by_length(found).body
+    page = write(found, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'data-axis="own"' in page and page.index('<option value="own">') < page.index('<option value="alike">')
+
+
+def test_settings_are_those_that_were_used(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "study", "a", "none", 1, {1: 40, 2: 40, 3: 40})
+    about = read_json(run / "run.json")
+    about["settings"]["model"] = {
+        "style": "llama",
+        "layers": 2,
+        "width": 64,
+        "heads": 4,
+        "key_value_heads": 0,
+        "feed_forward": 0,
+    }
+    about["settings"]["training"] |= {"precision": "auto"}
+    write_json(run / "run.json", {**about, "precision": "bf16"})
+    found = resolved_settings(load_results(tmp_path / "study"))
+    assert (found["model"]["key_value_heads"], found["model"]["feed_forward"]) == (4, 192)
+    assert found["training"]["precision"] == "bf16" and found["data"] == {"train_lengths": None}
+
+
+@pytest.mark.parametrize("style", ["t5", "llama"])
+def test_the_report_knows_the_width_that_models_have(style: Literal["t5", "llama"]) -> None:
+    for width in (64, 256, 768, 2048):
+        assert inner_width(style, width) == ModelConfig(style=style, width=width, heads=4).inner_width
 
 
 def test_page_says_where_numbers_come_from(page: Path) -> None:
@@ -194,9 +281,9 @@ def test_page_loads_nothing(page: Path) -> None:
 
 
 def test_single_seed_and_single_task(tmp_path: Path) -> None:
-    write_run(tmp_path / "study", "a", "none", 7, {1: 40, 2: 40, 3: 10})
+    write_run(tmp_path / "study", "a", "none", 7, {1: 40, 2: 40, 3: 20})
     page = write(load_results(tmp_path / "study"), tmp_path / "report.html")
-    assert table(page, "Exact match on unseen lengths, last checkpoint")[1] == ["a chance 0.125", "0.25"]
+    assert table(page, "Exact match on unseen lengths, last checkpoint")[1] == ["a chance 0.125", "0.50"]
     assert "1 seed (7): 1 finished run." in visible(page)
 
 
@@ -294,6 +381,56 @@ def test_numbers_on_the_heat_map_can_be_read() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
 
 
+def test_the_dark_has_its_own_colours() -> None:
+    """Near-black paper: nothing is dim on it, and an accuracy of 0 does not shine."""
+    paper = "#15181c"
+    css = (Path(looks.__code__.co_filename).parent / "page.css").read_text()
+    for colour, dark in zip(PALETTE, DARK_PALETTE, strict=True):
+        assert contrast(dark, paper) >= 5.5, colour
+        assert f'[stroke="{colour}"] {{ stroke: light-dark({colour}, {dark}); }}' in css
+        assert f'[fill="{colour}"] {{ fill: light-dark({colour}, {dark}); }}' in css
+    shades = [shade(value / 100, DARK_SCALE) for value in range(101)]
+    assert contrast(shades[0], paper) < 1.5 and contrast(shades[-1], paper) > 10
+    assert all(contrast(text_on(each), each) >= 4.5 for each in shades)
+    darker = [contrast(each, "#000000") for each in shades]
+    assert darker == sorted(darker)
+
+
+SIGHT = {
+    "usual": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "without red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "without green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "without blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+"""What linear red, green and blue become (Machado, Oliveira and Fernandes 2009, severity 1)."""
+
+
+def oklab(colour: str, sight: list[list[float]]) -> np.ndarray:
+    """Lightness and two hues, in which distances are about as people see them (Ottosson 2020)."""
+    share = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.array(sight) @ linear, 0, 1)
+    cones = [
+        [0.41222147, 0.53633254, 0.05144599],
+        [0.2119035, 0.68069955, 0.10739696],
+        [0.08830246, 0.28171884, 0.6299787],
+    ]
+    hues = [
+        [0.21045426, 0.79361779, -0.00407205],
+        [1.9779985, -2.4285922, 0.45059371],
+        [0.02590404, 0.78277177, -0.80867577],
+    ]
+    return np.array(hues) @ np.cbrt(np.array(cones) @ seen)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize(("palette", "least"), [(PALETTE, 0.077), (DARK_PALETTE, 0.085)], ids=["light", "dark"])
+def test_everybody_tells_the_colours_apart(palette: tuple[str, ...], least: float, sight: str) -> None:
+    places = [oklab(colour, SIGHT[sight]) for colour in palette]
+    gaps = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(places, 2)]
+    assert min(gaps) >= least
+
+
 def test_names_are_kept_apart() -> None:
     from lengthwise.report.drawing import apart, ticks
 
@@ -317,6 +454,33 @@ def test_published_numbers_only_beside_the_same_lengths(tmp_path: Path) -> None:
     short = load_results(tmp_path / "short")
     assert reference.cell(short, "addition", "none") is None
     assert "Beside the published numbers" not in visible(write(short, tmp_path / "short.html"))
+
+
+def test_published_numbers_have_their_tables(tmp_path: Path) -> None:
+    write_battery(tmp_path / "runs", ["copy.repeat", "parity", "addition"], failures=0)
+    found = load_results(tmp_path / "runs")
+    write_report(found, tmp_path / "tables", "csv")
+    comparison = compare(found)
+    with (tmp_path / "tables/comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 15 and sum(row["within"] == "True" for row in rows) == comparison.within
+    (cell,) = [row for row in rows if (row["task"], row["encoding"]) == ("parity", "rotary")]
+    assert cell["seeds_not_learned"] == "3" and cell["seeds"] == "3" and float(cell["published_deviation"]) > 0
+    with (tmp_path / "tables/order.csv").open() as file:
+        order = {row["encoding"]: row for row in csv.DictReader(file)}
+    for place in comparison.order:
+        row = order[place.encoding]
+        assert float(row["ours_last"]) == pytest.approx(place.ours, abs=1e-4)
+        assert [int(row["ours_best_from_place"]), int(row["ours_best_to_place"])] == place.places_at_other
+    with (tmp_path / "tables/accuracies.csv").open() as file:
+        first = next(csv.DictReader(file))
+    assert (first["n"], first["training_lengths_n"]) == ("2000", "1900")  # 20 and 19 lengths of 100
+    page = visible(write(found, tmp_path / "report.html"))
+    assert "3 of 3 not learned" in page and re.search(r"± 0\.\d\d \(3\) / ± 0\.\d\d \(3\)", page)
+
+
+def test_small_probabilities_are_not_nothing() -> None:
+    assert [_digits(value) for value in (5e-05, 0.00012345, 0.5, 0.0)] == [5e-05, 0.000123, 0.5, 0.0]
 
 
 def test_scratchpads_have_their_table(tmp_path: Path) -> None:

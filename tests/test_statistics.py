@@ -12,6 +12,7 @@ from lengthwise.records.statistics import (
     DRAWN_SIGNS,
     interval_over_seeds,
     interval_over_tasks,
+    is_range,
     sign_flip_test,
     spearman,
 )
@@ -81,6 +82,17 @@ def test_few_seeds_or_tasks_give_no_interval() -> None:
     assert interval_over_tasks([three, three, two]) is None
     assert interval_over_tasks([three, three]) is None
     assert interval_over_seeds([three]) is not None and interval_over_tasks([three] * 3) is not None
+
+
+def test_few_seeds_of_one_task_have_a_range_and_no_interval() -> None:
+    for seeds in (3, 4, 5):
+        values = np.linspace(0.2, 0.8, seeds)[:, None]
+        assert is_range(1, seeds) and interval_over_seeds([values]) == [(pytest.approx(0.2), pytest.approx(0.8))]
+    assert not is_range(1, 6) and not is_range(2, 3)
+    ((low, high),) = interval_over_seeds([np.linspace(0.2, 0.8, 6)[:, None]]) or []
+    assert 0.2 < low < high < 0.8
+    ((low, high),) = interval_over_seeds([np.array([[0.2], [0.5], [0.8]])] * 4) or []
+    assert 0.2 < low < high < 0.8
 
 
 def test_interval_over_seeds_is_that_of_all_resamples() -> None:

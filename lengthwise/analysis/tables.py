@@ -10,7 +10,8 @@ from lengthwise.analysis.divergence import BOUND
 from lengthwise.analysis.published_distance import LAYERS, published_distances
 from lengthwise.analysis.rows import HEAD_KINDS, KIND, Row, distance_label, is_kind
 from lengthwise.report.summaries import thinned
-from lengthwise.report.terminal import MOST_LENGTHS, WIDTH, plain_table
+from lengthwise.report.terminal import MOST_LENGTHS
+from lengthwise.report.terminal_table import plain_table, stacked
 
 MOST_LAYERS = 13
 
@@ -19,7 +20,7 @@ Cells = dict[str, dict[int, str]]
 
 
 def distance_tables(rows: Sequence[Row], reference: str, as_published: bool) -> list[Table]:
-    """Nearest first; the published distances of the same lengths below ours."""
+    """Nearest first. Published distances of the same lengths stand below ours where the divergence is the same one."""
     return [_distance_table(_of(rows, task), task, reference, as_published) for task in _names(rows, "task")]
 
 
@@ -38,10 +39,11 @@ def _distance_table(rows: list[Row], task: str, reference: str, as_published: bo
         cells[label] = {**{layer: f"{_mean(v):.3f}" for layer, v in by_layer.items()}, 0: f"{overall[label]:.3f}"}
         known = {key: value for key, value in theirs.get(label, {}).items() if key[1] in lengths}
         if known:
+            published_order.append((_mean(known.values()), label))
+        if known and as_published:
             of_layer = {layer: _mean(v for key, v in known.items() if key[0] == layer) for layer, _ in known}
             shown = {layer: f"{value:.3f}" for layer, value in of_layer.items()} if alike else {}
             cells[f"  published {label}"] = {**shown, 0: f"{_mean(known.values()):.3f}"}
-            published_order.append((_mean(known.values()), label))
     what = "published variant" if as_published else "Jensen-Shannon divergence, nats"
     table = layer_table(f"{task}: attention distance to {reference} ({what}), nearest heads", cells, "all layers")
     notes = [f"means over lengths and pairs of runs ({_counted(rows)}); nearest first"]
@@ -53,8 +55,8 @@ def _distance_table(rows: list[Row], task: str, reference: str, as_published: bo
         notes.append("published order, these lengths: " + ", ".join(label for _, label in sorted(published_order)))
         if not as_published:
             notes.append(
-                "published: another divergence, unbounded, over 66 of 144 pairs of heads: compare orders, or use "
-                "--published-variant"
+                "their values are of another divergence, unbounded, over 66 of 144 pairs of heads; "
+                "--published-variant lays them beside ours"
             )
     table.caption = "\n".join(notes)
     return table
@@ -126,12 +128,12 @@ def _within_beyond(rows: list[Row]) -> str:
 
 def _best_layer_table(task: str, rows: list[Row]) -> Table:
     trained = rows[0]["trained_tokens"]
-    table = plain_table(f"{task}: probes at the layer that is best within the training length of {trained} tokens")
-    table.padding = (0, 0)
+    title = f"{task}: probes at the layer that is best within the training length of {trained} tokens"
+    table = plain_table(title, names=3)
     for heading in ("encoding", "of", "probe"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading)
     for heading in ("layer", "error within", "beyond", "slope beyond", "control R²", "holds until", "accuracy until"):
-        table.add_column(heading, justify="right")
+        table.add_column(stacked(heading), justify="right")
     for encoding in _names(rows, "encoding"):
         for target in _names(rows, "target"):
             for probe in ("linear", "nonlinear"):
@@ -176,12 +178,11 @@ def failure_tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def _kind_table(task: str, rows: list[Row]) -> Table:
-    table = plain_table(f"{task}: the first error")
-    table.padding = (0, 0)
-    table.add_column("encoding", overflow="fold")
+    table = plain_table(f"{task}: the first error", names=2)
+    table.add_column("encoding")
     headings = ("lengths", "examples", "wrong", "wrong symbol", "stopped early", "ran on", "place", "beyond trained")
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(stacked(heading), justify="right")
     for encoding in _names(rows, "encoding"):
         for seen in (True, False):
             here = [row for row in rows if row["encoding"] == encoding and row["seen"] == seen]
@@ -210,10 +211,9 @@ def _place_table(task: str, rows: list[Row]) -> Table:
     seen, unseen = (sorted({r["length"] for r in rows if r["seen"] == kind}) for kind in (True, False))
     seen, unseen, step = thinned(seen, unseen, MOST_LENGTHS)
     table = plain_table(f"{task}: place of the first error in the target, by length")
-    table.padding = (0, 0)
-    table.add_column("encoding", overflow="fold")
+    table.add_column("encoding")
     for length in (*seen, *unseen):
-        table.add_column(str(length), justify="right", header_style="dim" if length in seen else "bold", no_wrap=True)
+        table.add_column(str(length), justify="right", header_style="dim" if length in seen else "bold")
     for encoding in _names(rows, "encoding"):
         of_length = (
             [row for row in rows if row["encoding"] == encoding and row["length"] == length]
@@ -236,9 +236,7 @@ def layer_table(title: str, cells: Cells, last: str = "") -> Table:
     if len(layers) > MOST_LAYERS:
         layers = [layers[round(i * (len(layers) - 1) / (MOST_LAYERS - 1))] for i in range(MOST_LAYERS)]
     table = plain_table(title)
-    table.padding = (0, 0)
-    table.min_width = min(WIDTH, len(title) + 2)  # else a title is folded to the width of its table
-    table.add_column("layer", overflow="fold")
+    table.add_column("layer")
     for heading in (*map(str, layers), *([last] if last else [])):
         table.add_column(heading, justify="right")
     for label, by_layer in cells.items():

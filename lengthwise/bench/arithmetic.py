@@ -70,6 +70,13 @@ class Peak:
     """Of 1728 x 768 x 3072, a feed-forward product of a step of the base size."""
 
 
+STRETCHES = 6
+"""Of products that are timed, at least."""
+
+CPU_SECONDS = 2.0
+"""That products of each shape are timed on a processor."""
+
+
 def measure_peak(device: torch.device) -> Peak:
     """On a CPU with all threads, whatever a fleet takes of them."""
     if device.type == "cuda":
@@ -82,14 +89,17 @@ def measure_peak(device: torch.device) -> Peak:
 
 
 def _product_flops(device: torch.device, dtype: torch.dtype, rows: int, inner: int, columns: int) -> float:
-    """The fastest of several stretches: what the device can do when nothing disturbs it."""
+    """The fastest of several stretches: what the device can do when nothing disturbs it.
+
+    A processor that others use too is seldom left alone: there every product is timed by itself, for a few seconds.
+    """
     left = torch.randn(rows, inner, device=device, dtype=dtype)
     right = torch.randn(inner, columns, device=device, dtype=dtype)
     result = left @ right
     flops = 2 * rows * inner * columns
-    repeats = max(1, int(2e13 / flops)) if device.type == "cuda" else 2
-    seconds = []
-    for _ in range(6):
+    repeats = max(1, int(2e13 / flops)) if device.type == "cuda" else 1
+    seconds: list[float] = []
+    while len(seconds) < STRETCHES or (device.type == "cpu" and sum(seconds) < CPU_SECONDS):
         synchronize(device)
         start = time.perf_counter()
         for _ in range(repeats):

@@ -4,7 +4,7 @@ import importlib.metadata
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,18 @@ from rich.table import Table
 from lengthwise.errors import UserError
 from lengthwise.records.files import write_json
 from lengthwise.records.provenance import provenance
+from lengthwise.report.terminal_table import plain_table, stacked
 
 Columns = Mapping[str, str]
 """Name of a field -> heading; `%` in a heading shows a share, `TFLOP/s` divides by 10^12."""
 
 COMPARED = ("transformers", "accelerate", "triton")
 """Packages that matter here beside those that every result names."""
-WIDEST = 400
-"""Columns of text that a table may have in a file."""
+WIDEST = 120
+"""Characters of a line in a file at most; a table that is wider goes on below."""
+
+NAMES = ("method", "size", "encoding", "fleet", "grows", "value", "kernel", "cache")
+"""Fields that say which row it is, where they are the first ones."""
 
 
 class Report:
@@ -54,9 +58,8 @@ class Report:
     def show_rows(self, rows: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> None:
         if rows:
             table = table_of(rows, columns, title)
-            if not self.console.is_terminal:  # a file has room for whole lines
-                wide = self.console.options.update(width=WIDEST)
-                self.console.width = max(self.console.width, self.console.measure(table, options=wide).maximum)
+            if not self.console.is_terminal:
+                self.console.width = WIDEST  # a file has room for more than the 80 that a console takes without one
             self.console.print(table)
             self.console.print()
 
@@ -66,11 +69,11 @@ class Report:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False, title=title or None, title_justify="left")
     shown = {key: heading for key, heading in columns.items() if any(row.get(key) not in (None, "") for row in rows)}
+    table = plain_table(title, names=max(1, len(list(takewhile(NAMES.__contains__, shown)))))
     for key, heading in shown.items():
         words = any(isinstance(row.get(key), str) for row in rows)
-        table.add_column(heading, justify="left" if words else "right", overflow="fold")
+        table.add_column(stacked(heading), justify="left" if words else "right")
     for row in rows:
         table.add_row(*(cell(row.get(key), heading) for key, heading in shown.items()))
     return table

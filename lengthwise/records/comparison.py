@@ -13,7 +13,7 @@ from lengthwise.records.departures import departures
 from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.outcomes import learned, require_checkpoint
 from lengthwise.records.published import Figure
-from lengthwise.records.ranking import ranking
+from lengthwise.records.ranking import Place, ranking
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.statistics import ranks, spearman
 
@@ -61,6 +61,11 @@ class ComparedPlace:
     encoding: str
     ours: float | None
     """Over our (task, seed) pairs of shared tasks; None while no pair is finished for all encodings."""
+    places: list[int] | None
+    """First and last place that our seeds leave open; None with fewer than three seeds."""
+    at_other: float | None
+    """As `ours`, at the other checkpoint; None where not all runs have it."""
+    places_at_other: list[int] | None
     published: float | None
     """As published, over 17 tasks x 3 seeds; None for results with scratchpads, which it is not about."""
     published_here: float
@@ -100,6 +105,10 @@ class Comparison:
     """Where our runs depart from the published protocol."""
 
     @property
+    def other_checkpoint(self) -> str:
+        return other_checkpoint(self.checkpoint)
+
+    @property
     def shared(self) -> list[ComparedCell]:
         return [cell for cell in self.cells if cell.ours and cell.published]
 
@@ -137,6 +146,10 @@ def compare(results: Results, checkpoint: str = "last") -> Comparison:
         _curves(results, shared, checkpoint),
         departures(_shared_runs(results, shared), checkpoint),
     )
+
+
+def other_checkpoint(checkpoint: str) -> str:
+    return {"last": "best", "best": "last"}[checkpoint]
 
 
 def tolerance(ours: Figure, theirs: Figure) -> float:
@@ -202,16 +215,30 @@ def _order(results: Results, shared: list[ComparedCell], checkpoint: str) -> lis
     complete = [title for title, by_encoding in means.items() if len(by_encoding) == len(encodings)]
     if not complete or len(encodings) < 2:
         return []
-    ours = {place.encoding: place.reciprocal_rank for place in ranking(results, checkpoint, complete, encodings)}
+    ours = {place.encoding: place for place in ranking(results, checkpoint, complete, encodings)}
+    other = other_checkpoint(checkpoint)
+    tested = all(any(row["checkpoint"] == other for row in run.rows) for run in results.runs)
+    at_other = {place.encoding: place for place in ranking(results, other, complete, encodings)} if tested else {}
     table = np.array([[means[title][encoding] for encoding in encodings] for title in complete])
     here = (1 / ranks(table)).mean(axis=0)
     steps = any(cell.scratchpad != "none" for cell in shared)
     theirs = {} if steps else published.reciprocal_ranks()
     places = [
-        ComparedPlace(encoding, ours.get(encoding), theirs.get(encoding), float(here[i]))
+        ComparedPlace(
+            encoding,
+            *_score(ours.get(encoding)),
+            *_score(at_other.get(encoding)),
+            theirs.get(encoding),
+            float(here[i]),
+        )
         for i, encoding in enumerate(encodings)
     ]
     return sorted(places, key=lambda place: -place.published_here)
+
+
+def _score(place: Place | None) -> tuple[float | None, list[int] | None]:
+    """Mean reciprocal rank, and the places that are open."""
+    return (place.reciprocal_rank, list(place.places) if place.places else None) if place else (None, None)
 
 
 def _curves(results: Results, shared: list[ComparedCell], checkpoint: str) -> list[ComparedPoint]:

@@ -1,5 +1,6 @@
 """What became of each run and task: not learned, not generalized, generalized; saturated and dead tasks."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,7 +18,12 @@ SATURATED = 0.99
 """A task on which every run of every encoding reaches this on unseen lengths tells encodings apart no more."""
 
 DEAD = 0.01
-"""A task on which no run is this far above chance on unseen lengths tells encodings apart as little."""
+"""A task on which no run is this far above chance on unseen lengths tells encodings apart as little.
+
+Guessers differ by luck: a run must also be `DEAD_ERRORS` standard errors of a guesser's mean above chance.
+"""
+
+DEAD_ERRORS = 3
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Outcomes:
     saturated: list[str]
     """Tasks with every run at SATURATED or above on unseen lengths."""
     dead: list[str]
-    """Tasks with no run more than DEAD above chance on unseen lengths."""
+    """Tasks with no run above chance on unseen lengths by more than DEAD and by more than DEAD_ERRORS."""
     unlearned: list[Unlearned]
     tallies: list[Tally]
 
@@ -82,7 +88,15 @@ def is_saturated(runs: Iterable[RunResult], checkpoint: str = "last") -> bool:
 
 
 def is_dead(runs: Iterable[RunResult], checkpoint: str = "last") -> bool:
-    return all(run.accuracy(checkpoint, seen=False) <= chance(run) + DEAD for run in runs)
+    return all(run.accuracy(checkpoint, seen=False) <= chance(run) + margin(run) for run in runs)
+
+
+def margin(run: RunResult) -> float:
+    """How far above chance a guesser may come on unseen lengths by luck."""
+    rows = [row for row in run.rows if row["checkpoint"] == "last" and not row["seen"]]
+    shares = ((row.get("chance", 0.0), row["n"]) for row in rows)
+    variance = sum(share * (1 - share) * n for share, n in shares) / sum(row["n"] for row in rows) ** 2
+    return max(DEAD, DEAD_ERRORS * math.sqrt(variance))
 
 
 def chance(run: RunResult) -> float:

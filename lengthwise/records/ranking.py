@@ -13,6 +13,7 @@ from lengthwise.records.statistics import (
     Interval,
     interval_over_seeds,
     interval_over_tasks,
+    is_range,
     ranks,
     sign_flip_test,
 )
@@ -35,6 +36,18 @@ class Place:
     accuracy: float
     columns: int
     """(task, seed) pairs that it is ranked in."""
+    places: tuple[int, int] | None
+    """First and last place that the seeds leave open: below every encoding that is surely better, above every one that
+    is surely worse. Sure is what the interval over seeds of the paired difference of reciprocal ranks says if it does
+    not hold 0. None without intervals.
+    """
+    is_range: bool
+    """Whether the interval over seeds is the range of a few seeds of a single task."""
+
+    @property
+    def open(self) -> bool:
+        """Whether the seeds leave its place open."""
+        return self.places is not None and self.places[0] != self.places[1]
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,8 @@ class Difference:
     """95 %, for these tasks with other seeds; None where some task has fewer than three seeds."""
     interval_over_tasks: Interval | None
     """95 %, for other tasks with other seeds; None with fewer than three tasks or seeds."""
+    is_range: bool
+    """Whether `interval` is the range of a few seeds of a single task."""
     wins: int
     ties: int
     losses: int
@@ -111,6 +126,7 @@ def rank_columns(chosen: Columns) -> list[Place]:
     mean_reciprocal, mean_rank, mean_accuracy = (
         np.concatenate(each).mean(axis=0) for each in (reciprocal, rank_tables, tables)
     )
+    open_places = _open_places(reciprocal)
     places = [
         Place(
             encoding,
@@ -120,10 +136,32 @@ def rank_columns(chosen: Columns) -> list[Place]:
             float(mean_rank[i]),
             float(mean_accuracy[i]),
             len(chosen),
+            open_places[i] if open_places else None,
+            _has_range(chosen),
         )
         for i, encoding in enumerate(chosen.encodings)
     ]
     return sorted(places, key=lambda place: -place.reciprocal_rank)
+
+
+def _open_places(reciprocal: list[np.ndarray]) -> list[tuple[int, int]] | None:
+    """Of each encoding, from its tables (S, E) of reciprocal ranks; None where there are too few seeds."""
+    number = reciprocal[0].shape[1]
+    pairs = [(i, j) for i in range(number) for j in range(number) if i != j]
+    if not pairs:
+        return None
+    firsts, seconds = ([pair[side] for pair in pairs] for side in (0, 1))
+    intervals = interval_over_seeds([table[:, firsts] - table[:, seconds] for table in reciprocal])
+    if intervals is None:
+        return None
+    surely_better = {pair for pair, (low, _) in zip(pairs, intervals, strict=True) if low > EQUAL}
+    return [
+        (
+            1 + sum((other, own) in surely_better for other in range(number)),
+            number - sum((own, other) in surely_better for other in range(number)),
+        )
+        for own in range(number)
+    ]
 
 
 def paired_differences(results: Results, checkpoint: str = "last", against: str | None = None) -> list[Difference]:
@@ -154,6 +192,7 @@ def _difference(shared: Columns) -> Difference:
         float(every.mean()),
         over_seeds[0] if over_seeds else None,
         over_tasks[0] if over_tasks else None,
+        _has_range(shared),
         wins,
         len(every) - wins - losses,
         losses,
@@ -162,6 +201,10 @@ def _difference(shared: Columns) -> Difference:
         len(every),
         len(by_name),
     )
+
+
+def _has_range(chosen: Columns) -> bool:
+    return is_range(len(chosen.tasks), len(chosen))
 
 
 def _intervals(chosen: Columns, tables: list[np.ndarray]) -> tuple[list[Interval] | None, list[Interval] | None]:

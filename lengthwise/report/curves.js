@@ -26,8 +26,8 @@ function offerReadings() {
   const tip = create("div", { className: "tip", hidden: true });
   tip.setAttribute("aria-hidden", "true");
   document.body.append(tip);
-  // Where the axes are in a drawing: see `LEFT`, `RIGHT` and `WIDTH` in curves.py.
-  const [left, right, width] = document.querySelector(".panels").dataset.axes.split(" ").map(Number);
+  // Where the axes are in a drawing: see `LEFT`, `RIGHT`, `TOP`, `BOTTOM` and `WIDTH` in curves.py.
+  const [left, right, top, bottom, width] = document.querySelector(".panels").dataset.axes.split(" ").map(Number);
 
   for (const plot of all(".plot")) {
     const own = byTask.get(plot.dataset.task);
@@ -48,7 +48,7 @@ function offerReadings() {
       const length = lengths[at];
       const shown = own.filter((row) => row[column.length] === length);
       const place = placeOf(length);
-      cursor.setAttribute("d", `M${place},34V192`);
+      cursor.setAttribute("d", `M${place},${top}V${bottom}`);
       plot.setAttribute("aria-valuenow", length);
       const said = shown.map((row) => `${row[column.encoding]} ${describe(row)[0]}`).join(", ");
       plot.setAttribute("aria-valuetext", `length ${length}: ${said}`);

@@ -1,4 +1,4 @@
-"""Small multiples of accuracy by length: ours as lines, the published ones as dashes, all axes alike."""
+"""Small multiples of accuracy by length: ours as lines, the published ones as dashes; all go up from 0 to 1."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,15 @@ from lengthwise.records.statistics import Interval
 from lengthwise.report import reference
 from lengthwise.report.drawing import Figure, Scale, apart, dots, element, line, marks, path, shortened, text, ticks
 from lengthwise.report.looks import looks
-from lengthwise.report.summaries import mean_and_interval, require_runs
+from lengthwise.report.summaries import examples_by_length, mean_and_interval, require_runs, spread_words
 
-WIDTH, HEIGHT = 330, 224
-LEFT, RIGHT, TOP, BOTTOM = 30, 250, 34, 192
+WIDTH, HEIGHT = 330, 234
+LEFT, RIGHT, TOP, BOTTOM = 30, 250, 44, 202
 """Where the axes are; right of them is room for the names of the lines."""
 MOST_NAMES = 7
 """More lines than this cannot all be named where they end."""
+FEW = 50
+"""Examples: the accuracy of fewer is coarse, and the drawing says so."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class CurvePoint:
     by_seed: list[float]
     published: float | None
     chance: float
+    n: int
+    """Examples that each seed was asked."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,20 @@ class Curves:
         lengths = [point.length for point in self.points]
         return min(lengths) - 0.5, max(lengths) + 0.5
 
+    @property
+    def fewest(self) -> int:
+        """Examples at a length."""
+        return min(point.n for point in self.points)
+
+    @property
+    def few(self) -> bool:
+        return self.fewest < FEW
+
 
 def curves_of(results: Results, task: str, checkpoint: str = "last") -> Curves:
     chance = _chance(results, task)
     published = {encoding: reference.curve(results, task, encoding) for encoding in results.encodings}
+    examples = examples_by_length(results, task)
     points = [
         CurvePoint(
             encoding,
@@ -59,6 +73,7 @@ def curves_of(results: Results, task: str, checkpoint: str = "last") -> Curves:
             values,
             published[encoding].get(length),
             chance.get(length, 0.0),
+            examples[length],
         )
         for encoding in results.encodings
         for length, values in results.by_length(task, encoding, checkpoint).items()
@@ -91,24 +106,23 @@ def spoken(curves: Curves, encodings: list[str]) -> str:
     ends = [(encoding, curves.of(encoding)[-1]) for encoding in encodings]
     said = ", ".join(f"{encoding} {end.mean:.2f} at length {end.length}" for encoding, end in ends)
     trained = f"Training ends at length {curves.longest_trained}."
-    return f"Exact match on {curves.task} by length. {trained} At the longest length: {said}."
+    few = f" Some lengths have few examples, the fewest {curves.fewest}." if curves.few else ""
+    return f"Exact match on {curves.task} by length. {trained} At the longest length: {said}.{few}"
 
 
 def shared_span(every: list[Curves]) -> tuple[float, float]:
-    """The first and last length of all tasks: with it all axes are alike."""
+    """The first and last length of all tasks: with it also the axes of lengths are alike."""
     return min(curves.span[0] for curves in every), max(curves.span[1] for curves in every)
 
 
 def accuracy_by_length(results: Results, checkpoint: str = "last", columns: int = 3) -> Figure:
-    """All tasks in one figure, all axes alike."""
+    """All tasks in one figure: accuracy from 0 to 1, and each task's own lengths."""
     require_runs(results)
     every = [curves_of(results, task, checkpoint) for task in results.tasks]
-    span = shared_span(every)
-    panels = [panel(curves, results.encodings, span) for curves in every]
+    panels = [panel(curves, results.encodings, curves.span) for curves in every]
     columns = min(columns, len(panels))
     has_published = any(any(curves.published.values()) for curves in every)
-    has_intervals = any(point.interval for curves in every for point in curves.points)
-    key = legend(results.encodings, columns * WIDTH, has_published, has_intervals)
+    key = legend(results.encodings, columns * WIDTH, has_published, spread_words(results))
     body = [key.body]
     for i, each in enumerate(panels):
         row, column = divmod(i, columns)
@@ -124,8 +138,8 @@ def accuracy_by_length(results: Results, checkpoint: str = "last", columns: int 
     )
 
 
-def legend(encodings: list[str], width: float, has_published: bool, has_intervals: bool) -> Figure:
-    """What the lines mean."""
+def legend(encodings: list[str], width: float, has_published: bool, spread: str) -> Figure:
+    """What the lines mean; `spread`: what the shades are called."""
     look = looks(encodings)
     body, x, y = [], 14.0, 18.0
     for encoding in encodings:
@@ -136,7 +150,7 @@ def legend(encodings: list[str], width: float, has_published: bool, has_interval
         body += [marks([(x, y - 4)], shape, 4.2, colour), text(encoding, x + 10, y, 12)]
         x += wide
     x, y = 14.0, y + 18
-    ours = "mean over seeds" + (", with its 95 % interval" if has_intervals else "") + "; a dot for each seed"
+    ours = "mean over seeds" + (f"; shade: {spread}" if spread else "") + "; a dot for each seed"
     keys: list[tuple[str, str | None]] = [(ours, None), ("chance", "1 3")]
     if has_published:
         keys.insert(1, ("published", "5 3"))
@@ -165,10 +179,12 @@ def _axes(curves: Curves, x: Scale, y: Scale) -> str:
         body.append(line(x(length), BOTTOM, x(length), BOTTOM + 4, stroke_opacity=0.35))
         body.append(text(str(length), x(length), BOTTOM + 16, 11, "middle", quiet=True))
     body.append(text("length", RIGHT, BOTTOM + 29, 11, "end", quiet=True))
-    body.append(line(trained, TOP - 4, trained, BOTTOM, stroke_dasharray="4 3", stroke_opacity=0.6))
+    if curves.few:
+        body.append(text(f"fewest examples at a length: {curves.fewest}", LEFT, BOTTOM + 29, 10, quiet=True))
+    body.append(line(trained, TOP - 3, trained, BOTTOM, stroke_dasharray="4 3", stroke_opacity=0.6))
     near_end = trained > LEFT + 0.72 * (RIGHT - LEFT)
     words = f"trained to {curves.longest_trained}"
-    body.append(text(words, trained + (-2 if near_end else 2), TOP - 8, 10, "end" if near_end else "start", quiet=True))
+    body.append(text(words, trained + (-2 if near_end else 2), TOP - 7, 10, "end" if near_end else "start", quiet=True))
     return "".join(body)
 
 
@@ -214,7 +230,7 @@ def _curve(curves: Curves, encoding: str, look: tuple[str, str], x: Scale, y: Sc
 def _names(curves: Curves, encodings: list[str], look: dict[str, tuple[str, str]], x: Scale, y: Scale) -> str:
     """Each line's name where it ends."""
     ends = [curves.of(encoding)[-1] for encoding in encodings]
-    places = apart([y(end.mean) for end in ends], 12, TOP + 4, BOTTOM - 5)
+    places = apart([y(end.mean) for end in ends], 12, TOP + 4, BOTTOM - 8)  # above the axis, not on it
     column = max(x(end.length) for end in ends) + 14
     body = []
     for encoding, end, place in zip(encodings, ends, places, strict=True):

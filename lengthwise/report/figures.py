@@ -5,16 +5,24 @@ from dataclasses import dataclass
 
 from lengthwise.records.statistics import Interval
 from lengthwise.report.drawing import Figure, Scale, dots, element, line, marks, shortened, text, width_of
-from lengthwise.report.looks import looks, shade, text_on
+from lengthwise.report.looks import DARK_SCALE, looks, shade, text_on
 
 Estimate = tuple[float, Interval | None]
 """A mean and its interval, where there are seeds enough for one."""
 
 
-def ranking_figure(places: list[tuple[str, Estimate]], encodings: list[str], published: Mapping[str, float]) -> Figure:
-    """Mean reciprocal rank with its interval, best first; the published one as a hollow circle."""
+def ranking_figure(
+    places: list[tuple[str, Estimate, Interval | None]],
+    encodings: list[str],
+    published: Mapping[str, float],
+    spread: str = "95 % interval",
+) -> Figure:
+    """Mean reciprocal rank with its intervals for other seeds and for other tasks, best first.
+
+    The published one is a hollow circle. `spread`: what the interval for other seeds is called.
+    """
     look = looks(encodings)
-    left, width = _room([encoding for encoding, _ in places]), 470
+    left, width = _room([encoding for encoding, _, _ in places]), 470
     x = Scale((0, 1), (left, width - 16))
     bottom = 14 + 28 * len(places)
     body = []
@@ -22,7 +30,7 @@ def ranking_figure(places: list[tuple[str, Estimate]], encodings: list[str], pub
         body.append(line(x(value), 6, x(value), bottom, stroke_opacity=0.14))
         body.append(text(f"{value:g}", x(value), bottom + 15, 11, "middle", quiet=True))
     body.append(text("mean reciprocal rank", width - 16, bottom + 32, 11, "end", quiet=True))
-    for i, (encoding, (mean, interval)) in enumerate(places):
+    for i, (encoding, (mean, interval), over_tasks) in enumerate(places):
         y = 22 + 28 * i
         colour, shape = look[encoding]
         body.append(text(shortened(encoding, left - 12, 12), left - 10, y + 4, 12, "end"))
@@ -31,19 +39,22 @@ def ranking_figure(places: list[tuple[str, Estimate]], encodings: list[str], pub
                 element("circle", cx=x(published[encoding]), cy=y, r=6, fill="none", stroke="currentColor",
                         stroke_width=1.3, stroke_opacity=0.75)
             )  # fmt: skip
+        if over_tasks:
+            body.append(line(x(over_tasks[0]), y, x(over_tasks[1]), y, 1, stroke=colour))
         if interval:
-            body.append(line(x(interval[0]), y, x(interval[1]), y, 2.2, stroke=colour))
+            body.append(line(x(interval[0]), y, x(interval[1]), y, 3.2, stroke=colour))
         body.append(marks([(x(mean), y)], shape, 4.6, colour))
-    if any(encoding in published for encoding, _ in places):
+    if any(encoding in published for encoding, _, _ in places):
         body.append(
             element("circle", cx=left + 6, cy=bottom + 28, r=5, fill="none", stroke="currentColor", stroke_opacity=0.75)
         )
         body.append(text("published", left + 16, bottom + 32, 11, quiet=True))
-    said = ", ".join(f"{encoding} {_words(estimate)}" for encoding, estimate in places)
+    said = ", ".join(f"{encoding} {_words(estimate)}" for encoding, estimate, _ in places)
     return Figure(
         "ranking",
         "Mean reciprocal rank on unseen lengths",
-        f"Mean reciprocal rank of each encoding with its 95 % interval, best first: {said or 'nothing to rank'}.",
+        f"Mean reciprocal rank of each encoding with its {spread} for other seeds, best first: "
+        f"{said or 'nothing to rank'}.",
         width,
         bottom + 40,
         "".join(body),
@@ -97,12 +108,13 @@ def heat_map(
 def _heat_cell(cell: HeatCell | None, x: float, y: float, wide: float, tall: float) -> str:
     if cell is None:
         return text("–", x + wide / 2, y + 16, 11.5, "middle", quiet=True)
-    colour = shade(cell.value)
+    colour, dark = shade(cell.value), shade(cell.value, DARK_SCALE)
     words = f"{cell.value:.2f}" + (" △" if cell.marked else "")
-    # A line of paper between cells; the colour below the number never changes with the theme, nor does the number's.
-    return element("rect", x=x + 1, y=y + 1, width=wide - 2, height=tall - 2, rx=2, fill=colour) + text(
-        words, x + wide / 2, y + 16, 11.5, "middle", fill=text_on(colour)
-    )
+    # A line of paper between cells. A page in the dark takes the other colours; a file of its own is on white paper.
+    body = element("rect", x=x + 1, y=y + 1, width=wide - 2, height=tall - 2, rx=2, fill=colour, class_="ground")
+    body += text(words, x + wide / 2, y + 16, 11.5, "middle", fill=text_on(colour))
+    style = f"--light:{colour};--dark:{dark};--on-light:{text_on(colour)};--on-dark:{text_on(dark)}"
+    return element("g", body, class_="heat", style=style)
 
 
 def _spoken(cells: Mapping[tuple[str, str], HeatCell], tasks: list[str], encodings: list[str]) -> str:
@@ -138,8 +150,10 @@ class DifferenceRow:
     by_task: Mapping[str, float]
 
 
-def differences_figure(rows: list[DifferenceRow], baseline: str, encodings: list[str]) -> Figure:
-    """A dot for each task, a shape with its interval for their mean."""
+def differences_figure(
+    rows: list[DifferenceRow], baseline: str, encodings: list[str], spread: str = "95 % interval"
+) -> Figure:
+    """A dot for each task, a shape with its interval for their mean; `spread`: what the interval is called."""
     look = looks(encodings)
     left, width = _room([row.encoding for row in rows]), 560
     x = Scale((-1, 1), (left, width - 16))
@@ -168,7 +182,7 @@ def differences_figure(rows: list[DifferenceRow], baseline: str, encodings: list
     return Figure(
         "paired-differences",
         f"Paired differences from {baseline}",
-        f"Mean difference from {baseline} on unseen lengths with its 95 % interval: {said}.",
+        f"Mean difference from {baseline} on unseen lengths with its {spread}: {said}.",
         width,
         bottom + 40,
         "".join(body),

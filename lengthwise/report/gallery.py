@@ -7,7 +7,7 @@ from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results
 from lengthwise.report import reference, summaries
-from lengthwise.report.curves import accuracy_by_length, curves_of, panel, shared_span
+from lengthwise.report.curves import accuracy_by_length, curves_of, panel
 from lengthwise.report.drawing import Figure
 from lengthwise.report.figures import (
     DifferenceRow,
@@ -25,7 +25,7 @@ def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figu
     summaries.require_runs(results)
     every = [curves_of(results, task) for task in results.tasks]
     found = [accuracy_by_length(results)]
-    found += [panel(curves, results.encodings, shared_span(every)) for curves in every]
+    found += [panel(curves, results.encodings, curves.span) for curves in every]
     maps = heat_maps(results)
     found.append(side_by_side("heat-map", "Exact match on unseen lengths", maps) if len(maps) > 1 else maps[0])
     found += [figure for figure in (ranking_of(results), differences_of(results)) if figure]
@@ -34,8 +34,14 @@ def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figu
 
 def ranking_of(results: Results) -> Figure | None:
     """None while no pair of task and seed is finished for all encodings."""
-    places = [(place.encoding, (place.reciprocal_rank, place.reciprocal_rank_interval)) for place in ranking(results)]
-    return ranking_figure(places, results.encodings, reference.reciprocal_ranks(results)) if places else None
+    found = ranking(results)
+    if not found:
+        return None
+    places = [
+        (place.encoding, (place.reciprocal_rank, place.reciprocal_rank_interval), place.interval_over_tasks)
+        for place in found
+    ]
+    return ranking_figure(places, results.encodings, reference.reciprocal_ranks(results), _spread(found[0].is_range))
 
 
 def heat_maps(results: Results) -> list[Figure]:
@@ -72,7 +78,11 @@ def differences_of(results: Results) -> Figure | None:
         DifferenceRow(each.encoding, (each.mean, each.interval), task_differences(results, each.encoding, baseline))
         for each in differences
     ]
-    return differences_figure(rows, baseline, results.encodings)
+    return differences_figure(rows, baseline, results.encodings, _spread(differences[0].is_range))
+
+
+def _spread(is_range: bool) -> str:
+    return "range of the seeds" if is_range else "95 % interval"
 
 
 def task_differences(results: Results, encoding: str, baseline: str) -> dict[str, float]:

@@ -16,6 +16,10 @@ SHAPES = (
 """SVG paths about the current point, so that colour is never the only sign; their number and that of the colours have
 no common divisor, which makes 56 different pairs."""
 
+DARK_PALETTE = ("#7cc4b2", "#f0ca6e", "#df705c", "#c2aef4", "#9ddee5", "#f89772", "#a58cee", "#be7cb2")
+"""What a page in the dark shows instead, see `page.css`: much the same hues, found by search among colours with a
+contrast of 5.5 or more to near-black paper, at least 0.085 apart for everybody."""
+
 FAMILIAR = ("none", "sinusoidal", "learned", "t5", "alibi", "rotary")
 """Encodings that look the same in the reports of all studies; others take what is left, in the study's order."""
 
@@ -23,6 +27,9 @@ INK = "#1b1f24"
 
 SCALE = ("#f4f1e6", "#c5dfc9", "#7fbfc0", "#3f8fb5", "#2b5c97", "#1d2f6b")
 """Accuracies from 0 to 1. Lightness falls evenly, so that the order survives colour blindness and grey paper."""
+
+DARK_SCALE = ("#262b32", "#2c4a66", "#2f7090", "#4c9b9f", "#93c5a1", "#e6edc9")
+"""The same on near-black paper, where 0 must not shine: lightness rises evenly."""
 
 ERRORS = {"correct": "#6f9f86", "wrong_symbol": "#c98b5f", "stopped_early": "#7d8fb8", "ran_on": "#b98fb0"}
 """Colours of what becomes of an answer, the same as in `page.css`."""
@@ -43,12 +50,12 @@ def looks(encodings: list[str]) -> dict[str, tuple[str, str]]:
     }
 
 
-def shade(value: float) -> str:
+def shade(value: float, scale: tuple[str, ...] = SCALE) -> str:
     """The colour of an accuracy."""
-    place = min(max(value, 0.0), 1.0) * (len(SCALE) - 1)
-    first = min(int(place), len(SCALE) - 2)
+    place = min(max(value, 0.0), 1.0) * (len(scale) - 1)
+    first = min(int(place), len(scale) - 2)
     rest = place - first
-    pair = zip(_channels(SCALE[first]), _channels(SCALE[first + 1]), strict=True)
+    pair = zip(_channels(scale[first]), _channels(scale[first + 1]), strict=True)
     return "#" + "".join(f"{round(low + (high - low) * rest):02x}" for low, high in pair)
 
 

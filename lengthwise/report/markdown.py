@@ -11,6 +11,7 @@ from lengthwise.report.markdown_tables import plain as _plain
 from lengthwise.report.markdown_tables import table
 from lengthwise.report.markdown_why import why_parts
 from lengthwise.report.phrases import chance, plural, probability, signed, span
+from lengthwise.report.phrases import places as places_words
 from lengthwise.report.why_gallery import findings
 
 
@@ -57,13 +58,26 @@ def _ranking(results: Results) -> str:
     published = reference.reciprocal_ranks(results)
     theirs = {p.encoding: [f"{published[p.encoding]:.2f}" if p.encoding in published else "–"] for p in places}
     rows = [
-        [p.encoding, f"{p.reciprocal_rank:.2f}", _interval(p.reciprocal_rank_interval), f"{p.rank:.2f}",
-         f"{p.accuracy:.2f}", *(theirs[p.encoding] if published else [])]
+        [p.encoding, f"{p.reciprocal_rank:.2f}", places_words(p.places) or "–", _interval(p.reciprocal_rank_interval),
+         _interval(p.interval_over_tasks), f"{p.rank:.2f}", f"{p.accuracy:.2f}",
+         *(theirs[p.encoding] if published else [])]
         for p in places
     ]  # fmt: skip
-    headings = ["encoding", "mean reciprocal rank", "95 % interval", "mean rank", "mean accuracy"]
+    seeds = "range of the seeds" if places[0].is_range else "95 %, other seeds"
+    headings = ["encoding", "mean reciprocal rank", "place", seeds, "95 %, other tasks", "mean rank", "mean accuracy"]
     headings += ["published"] if published else []
-    return f"## Ranking over {places[0].columns} pairs of task and seed\n\n{table(headings, rows)}"
+    note = "Last checkpoint."
+    if any(place.open for place in places):
+        note += (
+            " A place such as 2.–3. is left open by the seeds: the interval over seeds of the paired difference of "
+            "reciprocal ranks holds 0."
+        )
+    elif places[0].places is None:
+        note += " Too few seeds to say which encodings are told apart."
+    if summaries.has_best(results):
+        order = (f"{places_words(p.places)} {p.encoding} ({p.reciprocal_rank:.2f})" for p in ranking(results, "best"))
+        note += f" At the best checkpoint: {_plain(', '.join(each.strip() for each in order))}."
+    return f"## Ranking over {places[0].columns} pairs of task and seed\n\n{table(headings, rows)}\n\n{note}"
 
 
 def _accuracies(results: Results, seen: bool, title: str) -> str:
@@ -71,7 +85,11 @@ def _accuracies(results: Results, seen: bool, title: str) -> str:
     for task in results.tasks:
         cells = [summaries.cell(results, task, encoding, seen) for encoding in results.encodings]
         rows.append([task, *map(_cell, cells), chance(summaries.chance(results, task, seen))])
-    note = "Mean over seeds (95 % interval, from three seeds up); * some seed did not learn its training lengths."
+    spread = summaries.spread_words(results)
+    note = (
+        f"Mean over seeds{f' ({spread})' if spread else ''}; "
+        f"* some seed stayed below {summaries.LEARNED} on its training lengths: it did not learn the task."
+    )
     return f"## {title}\n\n{table(['task', *results.encodings, 'chance'], rows)}\n\n{note}"
 
 
@@ -125,8 +143,8 @@ def _differences(results: Results) -> str:
     headings = [
         "encoding",
         "mean",
-        "for other seeds",
-        "for other tasks",
+        "range of the seeds" if found[0].is_range else "95 %, other seeds",
+        "95 %, other tasks",
         "wins / ties / losses",
         "p, pairs",
         "p, tasks",
@@ -155,7 +173,8 @@ def _errors(results: Results) -> str:
         for encoding in results.encodings
     ]
     headings = ["encoding", "correct", "wrong symbol", "stopped early", "ran on"]
-    return f"## How answers to unseen lengths go wrong\n\n{table(headings, rows)}"
+    note = "Shares of the test examples of each task, the mean over tasks and seeds."
+    return f"## How answers to unseen lengths go wrong\n\n{table(headings, rows)}\n\n{note}"
 
 
 def _by_length(results: Results, task: str) -> str:

@@ -11,12 +11,13 @@ from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.comparison import Comparison
 from lengthwise.records.files import replace
-from lengthwise.records.outcomes import DEAD, SATURATED, outcomes
-from lengthwise.records.ranking import paired_differences, rankings
+from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED, outcomes
+from lengthwise.records.ranking import paired_differences, ranking, rankings
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.report import attention_maps, failures, gallery, phrases, reference, summaries, why
-from lengthwise.report.curves import LEFT, RIGHT, WIDTH, Curves, curves_of, panel, shared_span
+from lengthwise.report.curves import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Curves, curves_of, panel, shared_span
 from lengthwise.report.looks import looks
+from lengthwise.report.settings import resolved_settings
 from lengthwise.report.tables import seconds, tables
 from lengthwise.report.why_page import why_blocks
 from lengthwise.report.why_tables import VARIANTS
@@ -78,7 +79,6 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         for task in results.tasks
         for encoding in results.encodings
     }
-    first = results.runs[0].description["settings"]
     found = outcomes(results)
     differences = paired_differences(results)
     comparison, notes = reference.comparison(results), gallery.notes(results)
@@ -91,13 +91,14 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "looks": looks(results.encodings),
         "ranking_figure": gallery.ranking_of(results),
         "rankings": rankings(results),
+        "best_order": ranking(results, "best") if has_best else [],
         "published_ranks": reference.reciprocal_ranks(results),
         "outcomes": found,
-        "tallies": {tally.encoding: tally for tally in found.tallies},
-        "limits": {"learned": summaries.LEARNED, "saturated": SATURATED, "dead": DEAD},
+        "limits": {"learned": summaries.LEARNED, "saturated": SATURATED, "dead": DEAD, "dead_errors": DEAD_ERRORS},
         "panels": _panels(results, every),
         "panels_span": shared_span(every),
-        "axes": (LEFT, RIGHT, WIDTH),
+        "axes": (LEFT, RIGHT, TOP, BOTTOM, WIDTH),
+        "spread": summaries.spread_words(results),
         "spans_differ": len({curves.span for curves in every}) > 1,
         "heat_maps": gallery.heat_maps(results),
         "cells": cells,
@@ -120,7 +121,7 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "runs": [_run(run, number) for number, run in enumerate(summaries.in_order(results))],
         "unfinished": results.unfinished,
         "warnings": budget_warnings(results),
-        "settings": {section: first[section] for section in ("model", "data", "training")},
+        "settings": resolved_settings(results),
         "facts": [_facts(results, encoding) for encoding in results.encodings],
         "origin": _origin(results),
         "seconds": sum(map(seconds, results.runs)),
@@ -155,7 +156,7 @@ def _task(results: Results, curves: Curves, notes: dict[str, str]) -> dict[str, 
         "settings": {key: value for key, value in first["settings"]["task"].items() if key != "name"},
         "train": first["train_lengths"],
         "test": first["test_lengths"],
-        "n": sorted({row["n"] for run in runs for row in run.rows}),
+        "n": sorted(set(summaries.examples_by_length(results, task).values())),
         "shared": summaries.shared(results, task),
         "chance": {seen: summaries.chance(results, task, seen) for seen in (True, False)},
         "longest_trained": curves.longest_trained,
@@ -193,7 +194,7 @@ def _run(run: RunResult, number: int) -> dict[str, Any]:
     description = run.description
     return {
         "number": number,
-        **{key: description[key] for key in ("name", "task", "encoding", "seed", "parameters", "commit", "started")},
+        **{key: description[key] for key in ("name", "task", "encoding", "seed", "parameters", "started")},
         "device": description["hardware"]["device"],
         "seconds": seconds(run),
         "steps": run.finished.get("steps", "–"),

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lengthwise.records.published import Figure
+
 
 def decimals(value: float, places: int = 2) -> str:
     return f"{value:.{places}f}"
@@ -16,9 +18,31 @@ def known(value: float | None) -> str:
     return "< −9" if value < -9 else "0.00" if text == "−0.00" else text
 
 
-def signed(value: float) -> str:
-    text = f"{value:+.2f}".replace("-", "−")
+def signed(value: float, limit: float | None = None) -> str:
+    """With as many decimals as it takes to tell its size from the limit, if one is given."""
+    text = (f"{value:+.2f}" if limit is None else beside(value, limit, "+")).replace("-", "−")
     return text if text[1:] != "0.00" else "0.00"
+
+
+def spread(figure: Figure) -> str:
+    """Standard deviation and number of seeds."""
+    return f"± {figure.deviation:.2f} ({figure.seeds})" if figure.deviation is not None else f"({figure.seeds})"
+
+
+def places(ends: Iterable[int] | None) -> str:
+    """The place of an encoding in an order, or those that are open to it; nothing where it is not known."""
+    if ends is None:
+        return ""
+    first, last = ends
+    return f"{first}." if first == last else f"{first}.–{last}."
+
+
+def beside(value: float, limit: float, sign: str = "") -> str:
+    """Two decimals, or as many as it takes to tell the size of the value from the limit; four at most."""
+    for places in (2, 3):
+        if abs(value) == limit or f"{abs(value):.{places}f}" != f"{limit:.{places}f}":
+            return f"{value:{sign}.{places}f}"
+    return f"{value:{sign}.4f}"
 
 
 def chance(value: float) -> str:
@@ -60,6 +84,6 @@ def plural(count: int, word: str) -> str:
 
 FILTERS = {
     function.__name__: function
-    for function in (decimals, known, signed, chance, probability, span, plain, time, plural)
+    for function in (decimals, known, signed, spread, places, beside, chance, probability, span, plain, time, plural)
 }
 """For the template of the page."""

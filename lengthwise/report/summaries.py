@@ -10,7 +10,7 @@ from lengthwise.errors import UserError
 from lengthwise.records.outcomes import LEARNED as LEARNED
 from lengthwise.records.outcomes import learned
 from lengthwise.records.rows import Measure, Results, Row, RunResult
-from lengthwise.records.statistics import Interval, interval_over_seeds
+from lengthwise.records.statistics import FEWEST_SEEDS, SEEDS_OF_A_TASK, Interval, interval_over_seeds, is_range
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Cell:
 
     mean: float
     interval: Interval | None
-    """95 %, for other seeds; None with fewer than three."""
+    """For other seeds: 95 % from six seeds up, the range of three to five; None with fewer."""
     by_seed: dict[int, float]
     unlearned: list[int]
     """Seeds whose run did not learn its training lengths."""
@@ -46,9 +46,18 @@ def cell(
 
 
 def mean_and_interval(values: list[float]) -> tuple[float, Interval | None]:
-    """Over seeds."""
+    """Over the seeds of one task: see `spread_words` for what the interval is to be called."""
     intervals = interval_over_seeds([np.array(values)[:, None]])
     return float(np.mean(values)), intervals[0] if intervals else None
+
+
+def spread_words(results: Results) -> str:
+    """What the interval of a single cell is; nothing where no cell has one."""
+    seeds = {len(results.of(task, encoding)) for task in results.tasks for encoding in results.encodings}
+    kinds = {is_range(1, number) for number in seeds if number >= FEWEST_SEEDS}
+    if len(kinds) > 1:
+        return f"range of the seeds (from {SEEDS_OF_A_TASK} seeds up: 95 % interval)"
+    return "".join("range of the seeds" if kind else "95 % interval" for kind in kinds)
 
 
 def in_order(results: Results) -> list[RunResult]:
@@ -91,15 +100,31 @@ def chance(results: Results, task: str, seen: bool) -> float:
 
 
 def error_kinds(results: Results, encoding: str, checkpoint: str = "last") -> dict[str, float]:
-    """Shares of all test examples of unseen lengths; every example is in exactly one of the four."""
-    chosen = [
-        row
-        for row in results.rows
-        if row["encoding"] == encoding and not row["seen"] and row["checkpoint"] == checkpoint
-    ]
-    total = sum(row["n"] for row in chosen)
+    """Shares of the test examples of unseen lengths, the mean over tasks of the mean over seeds.
+
+    Every example is in exactly one of the four. Tasks weigh the same, however many examples they have, as they do in
+    mean accuracies.
+    """
     kinds = ("correct", "wrong_symbol", "stopped_early", "ran_on")
-    return {kind: sum(row[kind] for row in chosen) / total for kind in kinds}
+    by_task = []
+    for task in results.tasks:
+        by_seed = []
+        for run in results.of(task, encoding):
+            rows = [row for row in run.rows if row["checkpoint"] == checkpoint and not row["seen"]]
+            by_seed.append([sum(row[kind] for row in rows) / sum(row["n"] for row in rows) for kind in kinds])
+        if by_seed:
+            by_task.append(np.mean(by_seed, axis=0))
+    return dict(zip(kinds, np.mean(by_task, axis=0).tolist(), strict=True))
+
+
+def examples_by_length(results: Results, task: str) -> dict[int, int]:
+    """Length -> the fewest test examples that a run has of it; several buckets may share a length."""
+    found: dict[int, int] = {}
+    for run in results.runs:
+        if run.description["task"] == task:
+            for length, (_, n) in run.counts_by_length("last").items():
+                found[length] = min(n, found.get(length, n))
+    return found
 
 
 def thinned(seen: list[int], unseen: list[int], most: int) -> tuple[list[int], list[int], int]:

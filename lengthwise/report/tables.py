@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lengthwise.records.comparison import Comparison
 from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results, RunResult
@@ -46,6 +47,8 @@ def tables(results: Results, curves: list[Curves] | None = None) -> list[Table]:
     ]  # fmt: skip
     if results.has_scratchpads:
         found.append(scratchpads_table(results))
+    if comparison := reference.comparison(results):
+        found += [comparison_table(comparison), order_table(comparison)]
     return found
 
 
@@ -55,13 +58,15 @@ def ranking_table(results: Results) -> Table:
     return Table(
         "ranking",
         "Ranking on unseen lengths, last checkpoint",
-        ["encoding", "mean_reciprocal_rank", "low", "high", "low_over_tasks", "high_over_tasks", "mean_rank",
-         "mean_accuracy", "pairs_of_task_and_seed", "runs", "not_learned", "not_generalized", "generalized",
+        ["encoding", "mean_reciprocal_rank", "from_place", "to_place", "low", "high",
+         "low_over_tasks", "high_over_tasks", "mean_rank", "mean_accuracy",
+         "pairs_of_task_and_seed", "runs", "not_learned", "not_generalized", "generalized",
          "published_mean_reciprocal_rank"],
         [
-            [place.encoding, _rounded(place.reciprocal_rank), *_ends(place.reciprocal_rank_interval),
-             *_ends(place.interval_over_tasks), _rounded(place.rank), _rounded(place.accuracy), place.columns,
-             tallies[place.encoding].runs, tallies[place.encoding].unlearned, tallies[place.encoding].ungeneralized,
+            [place.encoding, _rounded(place.reciprocal_rank), *(place.places or (None, None)),
+             *_ends(place.reciprocal_rank_interval), *_ends(place.interval_over_tasks), _rounded(place.rank),
+             _rounded(place.accuracy), place.columns, tallies[place.encoding].runs,
+             tallies[place.encoding].unlearned, tallies[place.encoding].ungeneralized,
              tallies[place.encoding].generalized, published.get(place.encoding)]
             for place in ranking(results)
         ],
@@ -74,6 +79,7 @@ def cells_table(results: Results) -> Table:
     rows: list[list[Value]] = []
     for task in results.tasks:
         chance = summaries.chance(results, task, seen=False)
+        unseen_n, seen_n = (_examples(results, task, kind) for kind in (False, True))
         for encoding in results.encodings:
             unseen = summaries.cell(results, task, encoding, seen=False)
             seen = summaries.cell(results, task, encoding, seen=True)
@@ -82,8 +88,8 @@ def cells_table(results: Results) -> Table:
             best = summaries.cell(results, task, encoding, seen=False, checkpoint="best") if has_best else None
             published = reference.cell(results, task, encoding)
             rows.append(
-                [task, reference.name_and_format(results, task)[1], encoding, len(unseen.by_seed),
-                 _rounded(unseen.mean), *_ends(unseen.interval), _joined(unseen.by_seed), _rounded(seen.mean),
+                [task, reference.name_and_format(results, task)[1], encoding, len(unseen.by_seed), unseen_n,
+                 _rounded(unseen.mean), *_ends(unseen.interval), _joined(unseen.by_seed), seen_n, _rounded(seen.mean),
                  _joined(seen.by_seed), len(unseen.unlearned), _rounded(best.mean) if best else None, _rounded(chance),
                  published.mean if published else None, published.deviation if published else None,
                  published.seeds if published else None,
@@ -92,8 +98,9 @@ def cells_table(results: Results) -> Table:
     return Table(
         "accuracies",
         "Accuracy of each encoding on each task",
-        ["task", "scratchpad", "encoding", "seeds", "unseen", "low", "high", "unseen_by_seed", "training_lengths",
-         "training_lengths_by_seed", "seeds_not_learned", "unseen_best_checkpoint", "chance", "published",
+        ["task", "scratchpad", "encoding", "seeds", "n", "unseen", "low", "high", "unseen_by_seed",
+         "training_lengths_n", "training_lengths", "training_lengths_by_seed",
+         "seeds_not_learned", "unseen_best_checkpoint", "chance", "published",
          "published_deviation", "published_seeds", "difference"],
         rows,
     )  # fmt: skip
@@ -103,10 +110,11 @@ def by_length_table(results: Results, every: list[Curves]) -> Table:
     return Table(
         "by-length",
         "Accuracy by length, last checkpoint",
-        ["task", "encoding", "length", "trained", "mean", "low", "high", "by_seed", "chance", "published"],
+        ["task", "encoding", "length", "trained", "n", "mean", "low", "high", "by_seed", "chance", "published"],
         [
-            [curves.task, point.encoding, point.length, point.length <= curves.longest_trained, _rounded(point.mean),
-             *_ends(point.interval), " ".join(f"{value:.3g}" for value in point.by_seed), _rounded(point.chance),
+            [curves.task, point.encoding, point.length, point.length <= curves.longest_trained, point.n,
+             _rounded(point.mean), *_ends(point.interval),
+             " ".join(f"{value:.3g}" for value in point.by_seed), _rounded(point.chance),
              point.published]
             for curves in every
             for point in curves.points
@@ -122,7 +130,7 @@ def differences_table(results: Results) -> Table:
          "p_over_pairs", "p_over_tasks", "pairs", "tasks"],
         [
             [each.encoding, each.against, _rounded(each.mean), *_ends(each.interval), *_ends(each.interval_over_tasks),
-             each.wins, each.ties, each.losses, _rounded(each.p_over_columns), _rounded(each.p_over_tasks),
+             each.wins, each.ties, each.losses, _digits(each.p_over_columns), _digits(each.p_over_tasks),
              each.columns, each.tasks]
             for each in paired_differences(results)
         ],
@@ -133,10 +141,43 @@ def errors_table(results: Results) -> Table:
     kinds = {encoding: summaries.error_kinds(results, encoding) for encoding in results.encodings}
     return Table(
         "errors",
-        "How answers to unseen lengths go wrong: shares of all test examples",
+        "How answers to unseen lengths go wrong: shares of test examples, mean over tasks and seeds",
         ["encoding", "correct", "wrong_symbol", "stopped_early", "ran_on"],
         [[encoding, *map(_rounded, shares.values())] for encoding, shares in kinds.items()],
     )
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Every cell that both sides have."""
+    return Table(
+        "comparison",
+        "Accuracy on unseen lengths beside the published one",
+        ["task", "scratchpad", "encoding", "ours", "deviation", "seeds", "seeds_not_learned", "published",
+         "published_deviation", "published_seeds", "difference", "allowed", "within"],
+        [
+            [cell.title, cell.scratchpad, cell.encoding, _rounded(cell.ours.mean), _known(cell.ours.deviation),
+             cell.ours.seeds, len(cell.unlearned), cell.published.mean, cell.published.deviation, cell.published.seeds,
+             _known(cell.difference), _known(cell.tolerance), cell.within]
+            for cell in comparison.shared
+            if cell.ours and cell.published
+        ],
+    )  # fmt: skip
+
+
+def order_table(comparison: Comparison) -> Table:
+    """Mean reciprocal ranks, and the places that our seeds leave open."""
+    here, other = comparison.checkpoint, comparison.other_checkpoint
+    return Table(
+        "order",
+        "Order of the encodings by mean reciprocal rank, ours and published",
+        ["encoding", f"ours_{here}", f"ours_{here}_from_place", f"ours_{here}_to_place", f"ours_{other}",
+         f"ours_{other}_from_place", f"ours_{other}_to_place", "published_these_tasks", "published_all_tasks"],
+        [
+            [place.encoding, _known(place.ours), *(place.places or (None, None)), _known(place.at_other),
+             *(place.places_at_other or (None, None)), _rounded(place.published_here), place.published]
+            for place in comparison.order
+        ],
+    )  # fmt: skip
 
 
 def tasks_table(results: Results) -> Table:
@@ -219,6 +260,21 @@ def failures_table(results: Results) -> Table:
 def seconds(run: RunResult) -> float:
     """Its share of the time of the runs that it was trained together with."""
     return run.finished["seconds_together"] / run.finished["trained_together"]
+
+
+def _examples(results: Results, task: str, seen: bool) -> int:
+    """Test examples that a run has, the fewest of all runs."""
+    runs = [run for run in results.runs if run.description["task"] == task]
+    return min(sum(row["n"] for row in run.rows if row["checkpoint"] == "last" and row["seen"] == seen) for run in runs)
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None else _rounded(value)
+
+
+def _digits(value: float) -> float:
+    """Small ones too: what is not 0 does not become 0."""
+    return float(f"{value:.3g}")
 
 
 def _ends(interval: Interval | None) -> tuple[float | None, float | None]:

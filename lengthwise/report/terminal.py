@@ -1,23 +1,25 @@
-"""Tables for the terminal: the ranking, accuracy by length, accuracy overall."""
+"""Tables for the terminal: accuracy overall, the ranking, accuracy by length."""
 
 from collections.abc import Iterator
 
 import numpy as np
-from rich import box
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lengthwise.records.outcomes import DEAD, LEARNED, SATURATED, learned
+from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED, learned
 from lengthwise.records.ranking import Place, Rankings, rankings
 from lengthwise.records.rows import Measure, Results
 from lengthwise.records.statistics import FEWEST_SEEDS, FEWEST_TASKS, Interval
+from lengthwise.report import phrases
 from lengthwise.report.summaries import Cell, cell, lengths, thinned
-
-WIDTH = 100
-"""Characters of a terminal that every table fits in."""
+from lengthwise.report.terminal_table import ForWidth, plain_table, stacked
 
 MOST_LENGTHS = 16
-"""Columns of lengths that fit beside the names of encodings."""
+"""Columns of lengths at most, however wide the terminal is."""
+
+LENGTH = len(" 0.00")
+"""Characters of a column of lengths."""
 
 
 def ranking_table(results: Results, checkpoint: str = "last") -> Table:
@@ -25,27 +27,31 @@ def ranking_table(results: Results, checkpoint: str = "last") -> Table:
     found = rankings(results, checkpoint)
     places, known = found.everything, found.outcomes
     table = plain_table(f"Ranking on unseen lengths, {checkpoint} checkpoint")
-    table.padding = (0, 0)
-    table.add_column("encoding", overflow="fold", min_width=10)
-    table.add_column("mean reciprocal rank", justify="right", min_width=10)
+    table.add_column("encoding")
+    table.add_column(stacked("mean reciprocal rank"), justify="right")
     kinds = {"reciprocal_rank_interval": "other seeds", "interval_over_tasks": "other tasks"}
     given = [kind for kind in kinds if places and getattr(places[0], kind)]
+    has_places = bool(places and places[0].places)
+    if has_places:
+        table.add_column("place", justify="right")
     for kind in given:
-        table.add_column(f"95 %, {kinds[kind]}", justify="right", min_width=len("0.00 – 0.00"))
+        is_range = places[0].is_range and kind == "reciprocal_rank_interval"
+        table.add_column("range of\nthe seeds" if is_range else f"95 %,\n{kinds[kind]}", justify="right")
     for heading in ("mean rank", "mean accuracy"):
-        table.add_column(heading, justify="right")
+        table.add_column(stacked(heading), justify="right")
     beside: list[dict[str, float]] = []
     for heading, other, wanted in (
         ("rank score without †", found.informative, bool(known.saturated or known.dead)),
         ("rank score where all learned", found.learned, bool(known.unlearned)),
     ):
         if wanted and other:
-            table.add_column(heading, justify="right")
+            table.add_column(stacked(heading), justify="right")
             beside.append({place.encoding: place.reciprocal_rank for place in other})
     for place in places:
         table.add_row(
             Text(place.encoding),
             f"{place.reciprocal_rank:.2f}",
+            *([phrases.places(place.places)] if has_places else []),
             *(span(getattr(place, kind)) for kind in given),
             f"{place.rank:.2f}",
             value(place.accuracy),
@@ -65,9 +71,11 @@ def _ranking_notes(found: Rankings, given: list[str]) -> Iterator[str]:
         yield f"no interval is given: some task has fewer than {FEWEST_SEEDS} seeds"
     elif "interval_over_tasks" not in given:
         yield f"no interval over other tasks is given: there are fewer than {FEWEST_TASKS} tasks"
+    if any(place.open for place in found.everything):
+        yield "a place such as 2.–3. is left open by the seeds: the difference of reciprocal ranks may be 0"
     for name, tasks, meaning in (
         ("saturated", known.saturated, f"every run at {SATURATED} or above on unseen lengths"),
-        ("dead", known.dead, f"no run more than {DEAD} above chance on unseen lengths"),
+        ("dead", known.dead, f"no run above chance by {DEAD} and {DEAD_ERRORS} standard errors"),
     ):
         yield (
             f"† {counted(len(tasks), 'task')} {name} ({meaning}): {', '.join(tasks)}" if tasks else f"no task is {name}"
@@ -82,23 +90,29 @@ def _over(places: list[Place], which: str) -> str:
     return f"{counted(places[0].columns if places else 0, 'pair')} of task and seed {which}"
 
 
-def length_tables(results: Results, checkpoint: str = "last") -> list[Table]:
-    """One for each task: encodings by lengths, mean exact match over seeds."""
-    return [_length_table(results, task, checkpoint) for task in results.tasks]
+def length_tables(results: Results, checkpoint: str = "last") -> list[RenderableType]:
+    """One for each task: encodings by as many lengths as the terminal has room for, mean exact match over seeds."""
+
+    def fitted(task: str) -> ForWidth:
+        return ForWidth(lambda width: _length_table(results, task, checkpoint, width))
+
+    return [fitted(task) for task in results.tasks]
 
 
-def _length_table(results: Results, task: str, checkpoint: str) -> Table:
+def _length_table(results: Results, task: str, checkpoint: str, width: int) -> Table:
     longest = results.train_length(task)
     every = lengths(results, task)
-    seen, unseen, step = thinned([n for n in every if n <= longest], [n for n in every if n > longest], MOST_LENGTHS)
+    names = max(map(len, ["encoding", *results.encodings]))
+    room = (width - names - len("  │ ")) // LENGTH
+    most = min(MOST_LENGTHS, room)
+    seen, unseen, step = thinned([n for n in every if n <= longest], [n for n in every if n > longest], most)
     table = plain_table(f"{task}: exact match by length")
-    table.padding = (0, 0)
-    table.add_column("encoding", overflow="fold", max_width=WIDTH - 5 * (len(seen) + len(unseen)) - 6)
+    table.add_column("encoding")
     for length in seen:
-        table.add_column(str(length), justify="right", header_style="dim", no_wrap=True)
-    table.add_column(Text("│", style="dim"), no_wrap=True)
+        table.add_column(str(length), justify="right", header_style="dim")
+    table.add_column(Text("│", style="dim"))
     for length in unseen:
-        table.add_column(str(length), justify="right", header_style="bold", no_wrap=True)
+        table.add_column(str(length), justify="right", header_style="bold")
     for encoding in results.encodings:
         values = results.by_length(task, encoding, checkpoint)
 
@@ -111,12 +125,11 @@ def _length_table(results: Results, task: str, checkpoint: str) -> Table:
     table.caption = f"mean over {number}; lengths right of │ were never trained on"
     if step > 1:
         table.caption += f"; only every {_ordinal(step)} length is shown"
-    unlearned = [
-        f"{encoding} (seed {run.description['seed']})"
-        for encoding in results.encodings
-        for run in results.of(task, encoding)
-        if not learned(run, checkpoint)
-    ]
+    unlearned = []
+    for encoding in results.encodings:
+        runs = results.of(task, encoding)
+        if number := sum(not learned(run, checkpoint) for run in runs):
+            unlearned.append(f"{encoding} ({number} of {counted(len(runs), 'seed')})")
     if unlearned:
         table.caption += f"\nnot learned: {', '.join(unlearned)}"
     return table
@@ -134,11 +147,10 @@ def overall_tables(results: Results, checkpoint: str = "last") -> list[Table]:
 
 def overall_table(results: Results, title: str, measure: Measure = "answer", checkpoint: str = "last") -> Table:
     """Tasks by encodings, accuracy on training lengths -> on unseen lengths."""
-    table = plain_table(f"{title}, training lengths → unseen lengths")
-    table.padding = (0, 0)
-    table.add_column("task", overflow="fold")
+    table = plain_table(f"{title}, training lengths → unseen lengths, {checkpoint} checkpoint")
+    table.add_column("task")
     for encoding in results.encodings:
-        table.add_column(Text(encoding), justify="right", overflow="fold", min_width=len("0.00*→0.00"))
+        table.add_column(Text(encoding), justify="right")
     unlearned = False
     for task in results.tasks:
         texts = []
@@ -175,9 +187,3 @@ def counted(number: int, noun: str) -> str:
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
-
-
-def plain_table(title: str) -> Table:
-    return Table(
-        title=Text(title), title_justify="left", title_style="bold", caption_justify="left", box=box.SIMPLE_HEAD
-    )

@@ -8,7 +8,9 @@ from rich.text import Text
 
 from lengthwise.records.comparison import CLOSE, ComparedCell, Comparison
 from lengthwise.records.published import ENCODINGS, Figure
-from lengthwise.report.terminal import counted, plain_table
+from lengthwise.report.phrases import beside, places
+from lengthwise.report.terminal import counted
+from lengthwise.report.terminal_table import plain_table
 
 
 def comparison_tables(comparison: Comparison) -> list[RenderableType]:
@@ -24,23 +26,22 @@ def cell_table(comparison: Comparison) -> Table:
     table = plain_table(
         f"Accuracy on unseen lengths, {comparison.checkpoint} checkpoint: mean ± standard deviation (seeds)"
     )
-    table.padding = (0, 0)
-    table.add_column("task", overflow="fold")
-    table.add_column("encoding", overflow="fold")
+    table.add_column("task, encoding")
     for heading in ("ours", "published", "difference", "allowed", "within"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right")
     before = ""
     for cell in comparison.shared:
-        if not (cell.ours and cell.published and cell.difference is not None):
+        if not (cell.ours and cell.published and cell.difference is not None and cell.tolerance is not None):
             continue
-        mark = Text("*" if cell.unlearned else "", style="yellow")
+        if cell.title != before:
+            table.add_row(Text(cell.title, style="bold"))
+        mark = Text("*" if cell.unlearned else " ", style="yellow")
         table.add_row(
-            Text(cell.title if cell.title != before else ""),
-            Text(cell.encoding),
+            Text(f"  {cell.encoding}"),
             Text.assemble(_figure(cell.ours), mark),
             _figure(cell.published),
-            f"{round(cell.difference, 2) + 0.0:+.2f}",  # + 0.0: never -0.00
-            f"{cell.tolerance:.2f}",
+            _difference(cell.difference, cell.tolerance),
+            beside(cell.tolerance, abs(cell.difference)),
             Text("yes", style="green") if cell.within else Text("no", style="red"),
         )
         before = cell.title
@@ -55,7 +56,7 @@ def cell_table(comparison: Comparison) -> Table:
 
 def correlation_table(comparison: Comparison) -> Table:
     table = plain_table("Rank correlation with published (Spearman)")
-    table.add_column("task", overflow="fold")
+    table.add_column("task")
     table.add_column("correlation", justify="right")
     table.add_column("cells", justify="right")
     for each in comparison.by_task:
@@ -68,28 +69,46 @@ def correlation_table(comparison: Comparison) -> Table:
 
 
 def order_table(comparison: Comparison) -> Table:
-    """Mean reciprocal ranks and places; only encodings and tasks that both sides have."""
+    """Mean reciprocal ranks and places, ours at both checkpoints; only encodings and tasks that both sides have."""
     table = plain_table("Order of the encodings by mean reciprocal rank")
-    table.add_column("encoding", overflow="fold")
+    table.add_column("encoding")
+    order = comparison.order
     columns = {
-        "ours": [place.ours for place in comparison.order],
-        "published, these tasks": [place.published_here for place in comparison.order],
-        "published, all 17 tasks": [place.published for place in comparison.order],
+        f"ours,\n{comparison.checkpoint}": [place.ours for place in order],
+        f"ours,\n{comparison.other_checkpoint}": [place.at_other for place in order],
+        "published,\nthese tasks": [place.published_here for place in order],
+        "published,\nall 17 tasks": [place.published for place in order],
+    }
+    open_places = {
+        f"ours,\n{comparison.checkpoint}": [place.places for place in order],
+        f"ours,\n{comparison.other_checkpoint}": [place.places_at_other for place in order],
     }
     shown = {heading: scores for heading, scores in columns.items() if None not in scores}
     for heading in shown:
         table.add_column(heading, justify="right")
-    for row, place in enumerate(comparison.order):
+    for row, place in enumerate(order):
         texts = []
-        for scores in shown.values():
+        for heading, scores in shown.items():
             score = scores[row] or 0.0
-            above = sum((other or 0.0) > score for other in scores)
-            texts.append(f"{score:.2f} ({above + 1}.)")
+            above = 1 + sum((other or 0.0) > score for other in scores)
+            told = places(open_places[heading][row]) if heading in open_places else ""
+            texts.append(f"{score:.2f} ({told or f'{above}.'})")
         table.add_row(Text(place.encoding), *texts)
-    table.caption = "these tasks: from the published means, a task a column; all tasks: as published, over 51 columns"
-    if "ours" not in shown:
-        table.caption += "\nours: no pair of task and seed is finished for all encodings yet"
+    lines = ["these tasks: from the published means, a task a column; all tasks: as published, over 51 columns"]
+    if any(place.places and place.places[0] != place.places[1] for place in order):
+        lines.append(SHARED)
+    if any(place.ours is not None and place.places is None for place in order):
+        lines.append("ours: too few seeds to say which of them are told apart")
+    if all(place.ours is None for place in order):
+        lines.append("ours: no pair of task and seed is finished for all encodings yet")
+    table.caption = "\n".join(lines)
     return table
+
+
+SHARED = (
+    "2.–3.: the seeds leave the place open; the 95 % interval over seeds of the paired difference of reciprocal ranks "
+    "holds 0"
+)
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
@@ -124,6 +143,11 @@ def _places(cells: list[ComparedCell]) -> str:
 def _figure(figure: Figure) -> str:
     spread = f" ± {figure.deviation:.2f}" if figure.deviation is not None else ""
     return f"{figure.mean:.2f}{spread} ({figure.seeds})"
+
+
+def _difference(difference: float, allowed: float) -> str:
+    text = beside(difference, allowed, "+")
+    return text if float(text) else "+0.00"  # never -0.00
 
 
 def _correlation(value: float | None) -> str:

@@ -8,7 +8,9 @@ from lengthwise.records.outcomes import LEARNED, outcomes
 from lengthwise.records.ranking import paired_differences
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import FEWEST_SEEDS
-from lengthwise.report.terminal import counted, plain_table, span
+from lengthwise.report.phrases import beside
+from lengthwise.report.terminal import counted, span
+from lengthwise.report.terminal_table import plain_table, stacked
 
 MOST_NAMED = 12
 """Runs that a caption names; further ones are counted."""
@@ -24,9 +26,9 @@ def outcome_table(results: Results, checkpoint: str = "last") -> Table:
     """Failures in distribution apart from failures to generalize."""
     found = outcomes(results, checkpoint)
     table = plain_table("What became of the runs")
-    table.add_column("encoding", overflow="fold")
+    table.add_column("encoding")
     for heading in ("runs", "not learned", "learned, not generalized", "generalized"):
-        table.add_column(heading, justify="right")
+        table.add_column(stacked(heading), justify="right")
     for tally in found.tallies:
         table.add_row(
             Text(tally.encoding), *map(str, (tally.runs, tally.unlearned, tally.ungeneralized, tally.generalized))
@@ -35,7 +37,9 @@ def outcome_table(results: Results, checkpoint: str = "last") -> Table:
         f"learned: {LEARNED} or more on held-out prompts of training lengths; generalized: also on unseen lengths"
     )
     if found.unlearned:
-        named = [f"{run.task}/{run.encoding}/seed-{run.seed} {run.accuracy:.2f}" for run in found.unlearned]
+        named = [
+            f"{run.task}/{run.encoding}/seed-{run.seed} {beside(run.accuracy, LEARNED)}" for run in found.unlearned
+        ]
         more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         table.caption += f"\nnot learned: {', '.join(named[:MOST_NAMED])}{more}"
     return table
@@ -46,15 +50,15 @@ def difference_table(results: Results, checkpoint: str = "last") -> Table:
     found = paired_differences(results, checkpoint)
     against = found[0].against if found else ""
     table = plain_table(f"Accuracy on unseen lengths minus that of {against}, same task and seed")
-    table.padding = (0, 0)
     has_seeds, has_tasks = (any(getattr(each, kind) for each in found) for kind in ("interval", "interval_over_tasks"))
-    table.add_column("encoding", overflow="fold", min_width=10)
+    table.add_column("encoding")
     table.add_column("mean", justify="right")
-    for heading, has in (("95 %, other seeds", has_seeds), ("95 %, other tasks", has_tasks)):
+    seeds_heading = "range of\nthe seeds" if any(each.is_range for each in found) else "95 %,\nother seeds"
+    for heading, has in ((seeds_heading, has_seeds), ("95 %,\nother tasks", has_tasks)):
         if has:
-            table.add_column(heading, justify="right", min_width=len("-0.00 – -0.00"))
-    for heading in ("won/tied/lost", "p by pair", "p by task"):
-        table.add_column(heading, justify="right", no_wrap=True)
+            table.add_column(heading, justify="right")
+    for heading in ("won/tied/lost", "p\nby pair", "p\nby task"):
+        table.add_column(heading, justify="right")
     for each in found:
         table.add_row(
             Text(each.encoding),
@@ -79,11 +83,10 @@ def difference_table(results: Results, checkpoint: str = "last") -> Table:
 def budget_table(results: Results) -> Table:
     """What each encoding was given, and warnings where that is not the same."""
     table = plain_table("Budgets")
-    table.padding = (0, 0)
-    table.add_column("encoding", overflow="fold")
+    table.add_column("encoding")
     headings = ("runs", "steps", "batch", "learning rate", "examples shown", "weights", "of the encoding")
     for heading in headings:
-        table.add_column(heading, justify="right", overflow="fold")
+        table.add_column(stacked(heading), justify="right")
     for budget in budgets(results):
         table.add_row(
             Text(budget.encoding),
@@ -108,7 +111,7 @@ def budget_table(results: Results) -> Table:
 def _values(values: list[int] | list[float]) -> str:
     """All of a few values, or the first and the last of many."""
     shown = [f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in values]
-    return f"{shown[0]} … {shown[-1]}" if len(shown) > 2 else " ".join(shown) or "–"
+    return f"{shown[0]} –\n{shown[-1]}" if len(shown) > 2 else " ".join(shown) or "–"
 
 
 def _p(value: float) -> str:
