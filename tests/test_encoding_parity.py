@@ -119,6 +119,7 @@ def test_t5_table_learns_at_its_rate_and_begins_the_same() -> None:
         optimizer.step()
         return bias.detach(), bias_of(encoding, QUERY_POSITIONS, KEY_POSITIONS).detach() - bias.detach()
 
+    assert T5(T5.Config(rate=0.5, initial=0.3), Geometry.of(width=48, heads=3)).initial("table") == 0.6
     (before, step), (slow_before, slow_step) = moved(1.0), moved(0.25)
     torch.testing.assert_close(slow_before, before)
     assert step.abs().max() > 0.009

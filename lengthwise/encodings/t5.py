@@ -37,6 +37,8 @@ class T5(Encoding):
         """One table for all layers, as published; or one for each layer."""
         rate: float = 1.0
         """How fast the table learns, relative to the other weights; it begins the same."""
+        initial: float | None = None
+        """Standard deviation of the table before training; None for width^-0.5, as published."""
 
         def __post_init__(self) -> None:
             if self.buckets < 2:
@@ -45,6 +47,8 @@ class T5(Encoding):
                 raise ValueError(f"max_distance must be above buckets / 2, not {self.max_distance}")
             if self.rate <= 0:
                 raise ValueError(f"rate must be above 0, not {self.rate}")
+            if self.initial is not None and self.initial < 0:
+                raise ValueError(f"initial must be 0 or more, not {self.initial}")
 
     config: Config
     bucket_of_distance: Tensor
@@ -62,7 +66,9 @@ class T5(Encoding):
         return (self.config.rate * self.table.float())[bucket].movedim(-1, 0)
 
     def initial(self, name: str) -> float:
-        return super().initial(name) / self.config.rate
+        wanted = self.config.initial
+        return (super().initial(name) if wanted is None else wanted) / self.config.rate
 
     def resolved(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self.config).items() if (name, value) != ("rate", 1.0)}
+        facts = {"buckets": self.config.buckets, "max_distance": self.config.max_distance, "shared": self.config.shared}
+        return {**facts, "rate": self.config.rate, "initial": self.initial("table") * self.config.rate}

@@ -69,7 +69,7 @@ TASK_SETTINGS: dict[str, dict[str, Any]] = {
 
 ENCODING_SETTINGS: dict[str, dict[str, Any]] = {
     "sinusoidal": {"base": 10000.0},
-    "t5": {"buckets": 32, "max_distance": 128, "shared": True, "rate": 1.0},
+    "t5": {"buckets": 32, "max_distance": 128, "shared": True, "rate": 1.0, "initial": None},
     "rotary": {"fraction": 0.25, "base": 10000.0, "pairs": "interleaved", "exponent": "rotated"},
 }
 
