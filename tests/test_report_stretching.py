@@ -7,9 +7,11 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from click.testing import Result
 from safetensors.numpy import save_file
 from test_report_browser import ACCESSIBILITY, CHROMIUM, CONTRASTS, Watched, browser, choose, downloaded
 from typer.testing import CliRunner
@@ -19,6 +21,7 @@ from lengthwise.errors import UserError
 from lengthwise.records.directory import plain
 from lengthwise.records.files import write_json, write_rows
 from lengthwise.report.stretching import claims, content, stretching_tables, write_stretching_page
+from lengthwise.report.stretching_figures import ratio_figures
 from lengthwise.report.stretching_rows import load_stretch_rows
 from lengthwise.stretching.published import ratios
 from lengthwise.stretching.table import TableSettings, lines
@@ -101,7 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Path:
-    write_stretching_page(folder, folder.parent / "report.html")
+    write_stretching_page(load_stretch_rows(folder), folder.parent / "report.html")
     return folder.parent / "report.html"
 
 
@@ -125,7 +128,7 @@ def test_claims_follow_the_rows(folder: Path, tmp_path: Path) -> None:
     found = claims(load_stretch_rows(folder))
     assert len(found) == 7 and all(claim.holds for claim in found if "rotary" not in claim.words)
     held = next(claim for claim in found if "within 15%" in claim.words)
-    assert held.found == "1.02 with 36 trained numbers"
+    assert held.found == "1.02 with 36 trained numbers (published 1.45)"
     assert not next(claim for claim in found if "rotary" in claim.words).holds, "1.63 is not broken"
     # The same rows but for two: head scales that do worse than one scale for all, an ablation in another order.
     rows = [json.loads(text) for text in (folder / "perplexity.jsonl").read_text().splitlines()]
@@ -167,6 +170,23 @@ def test_what_is_not_there_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="holds no rows of a table"):
         load_stretch_rows(tmp_path / "none")
+
+
+def test_tables_and_figures_as_files(folder: Path, tmp_path: Path) -> None:
+    def report(*words: str) -> Result:
+        return CliRunner().invoke(app, ["extend", "report", str(folder), *words])
+
+    assert report("--format", "csv", "--out", str(tmp_path / "csv")).exit_code == 0
+    names = {table.name for table in stretching_tables(load_stretch_rows(folder))}
+    assert {path.stem for path in (tmp_path / "csv").iterdir()} == names
+    assert report("--format", "svg", "--out", str(tmp_path / "svg")).exit_code == 0
+    titles = [ElementTree.parse(path).findtext("{*}title") for path in (tmp_path / "svg").iterdir()]
+    assert len(titles) == len(set(titles)) == len(ratio_figures(load_stretch_rows(folder))) + len(LINES) + 2
+    assert report("--out", str(tmp_path / "one.svg")).exit_code == 0
+    alone = (tmp_path / "one.svg").read_text()
+    assert all(title in alone for title in ("One scale for all heads", "A scale for each head", "not trained further"))
+    assert isinstance(report("--out", str(tmp_path / "one.pdf")).exception, UserError)
+    assert isinstance(report("--format", "csv", "--out", str(tmp_path / "one.svg")).exception, UserError)
 
 
 TABS = ["Perplexity", "Passkeys", "Scales", "Entropy", "Method"]

@@ -8,7 +8,7 @@ from typing import Any
 from lengthwise.records.files import replace
 from lengthwise.report.page import templates
 from lengthwise.report.stretching_figures import entropy_figure, passkey_maps, ratio_figures, scale_maps
-from lengthwise.report.stretching_rows import FAMILIES, StretchRows, load_stretch_rows
+from lengthwise.report.stretching_rows import FAMILIES, StretchRows
 from lengthwise.report.tables import Table
 from lengthwise.stretching.published import ablation_keys
 from lengthwise.stretching.showing import published_words, ratio_words, short
@@ -28,9 +28,7 @@ class Claim:
     holds: bool
 
 
-def write_stretching_page(folder: Path, path: Path) -> None:
-    """From the folder that `lengthwise extend table` (or `study`) left."""
-    rows = load_stretch_rows(folder)
+def write_stretching_page(rows: StretchRows, path: Path) -> None:
     page = templates().get_template("stretching.html.jinja").render(**content(rows))
     replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
 
@@ -96,7 +94,9 @@ def claims(rows: StretchRows) -> list[Claim]:
     if ratio is not None:
         numbers = next((f" with {fit.numbers} trained numbers" for fit in rows.fits if fit.line == head), "")
         words = f"Head scales fitted at 4x hold the perplexity there within {HELD - 1:.0%} of 1x"
-        found.append(Claim(words, f"{ratio_words(ratio)}{numbers}", ratio <= HELD))
+        published = rows.published(head, 4)
+        theirs = f" (published {published_words(published)})" if published else ""
+        found.append(Claim(words, f"{ratio_words(ratio)}{numbers}{theirs}", ratio <= HELD))
         other = rows.ratio(even, 4) if even in rows.lines else None
         if other is not None:
             said = f"{ratio_words(ratio)} against {ratio_words(other)}"

@@ -35,6 +35,13 @@ class Documents(StrEnum):
     test = "test"
 
 
+class StretchFormat(StrEnum):
+    html = "html"
+    csv = "csv"
+    svg = "svg"
+    png = "png"
+
+
 Model = Annotated[Path, typer.Argument(help="A run of `language train`, or a Llama-shaped Hugging Face folder.")]
 Extensions = Annotated[
     list[str],
@@ -256,13 +263,20 @@ def study_command(
 @extend_app.command("report")
 def report_command(
     tables: Annotated[Path, typer.Argument(help="What `extend table` or `extend study` has made.")],
-    out: Annotated[Path, typer.Option(help="The page, one file that needs nothing else.")] = Path("stretching.html"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .html page (stretching.html), perplexity by context as .svg or .png, or a folder."),
+    ] = None,
+    kind: Annotated[
+        StretchFormat | None,
+        typer.Option("--format", help="csv: a folder of tables; svg, png: a folder of figures."),
+    ] = None,
 ) -> None:
-    """Write a page about a table of stretched models, beside the published one."""
-    from lengthwise.report.stretching import write_stretching_page
+    """Write a page about a table of stretched models, beside the published one, or its tables and figures."""
+    from lengthwise.report.stretching_export import write_stretching_report
 
-    write_stretching_page(tables, out)
-    console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
+    written = write_stretching_report(tables, out, kind)
+    console.print(f"Wrote {written}", highlight=False, soft_wrap=True)
 
 
 @contextmanager
