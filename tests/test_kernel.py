@@ -32,13 +32,13 @@ KINDS = {"table": "*fp32", "part": "*fp32", "lse": "*fp32", "delta": "*fp32", "t
 NUMBERS = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "BLOCK": 256}
 for function, absent in [(kernel._forward_whole, "turns"), (kernel._backward_whole, "turns"),
                          (kernel._forward_whole, "table"), (kernel._backward_whole, "table"),
-                         (kernel_long._forward, ""), (kernel_long._backward_queries, ""),
+                         (kernel_long._turn, ""), (kernel_long._forward, ""), (kernel_long._backward_queries, ""),
                          (kernel_long._backward_keys, ""), (drop_kernel._forward, ""),
                          (drop_kernel._backward_kernel, "")]:
     names = list(inspect.signature(function.fn).parameters)
     missing = {absent, "part"} if absent == "table" else {absent}
     fixed = {(names.index(n),): NUMBERS.get(n) for n in names if n in NUMBERS or n in missing}
-    pointers = {n: "*bf16" for n in ("q", "k", "v", "grad", "out", "dq", "dk", "dv", "x", "dx")}
+    pointers = {n: "*bf16" for n in ("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx")}
     signature = {n: "constexpr" if (names.index(n),) in fixed else {**KINDS, **pointers}.get(n, "i32") for n in names}
     source = ASTSource(function, signature, constexprs=fixed)
     compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
@@ -242,7 +242,7 @@ class TestInterpreted:
 
         close(run(True), tuple(x.double() for x in run(False)), 1e-5)
 
-    @pytest.mark.parametrize("T", [16, 128])
+    @pytest.mark.parametrize("T", [16, 128, 192])
     def test_takes_any_strides_and_integers(self, T: int) -> None:
         _, segments, table, _ = inputs(2, 2, T, 2, 16)
         draw = torch.Generator().manual_seed(1)

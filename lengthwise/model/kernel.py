@@ -80,11 +80,12 @@ def _attention(
     """Returns the output and, for long rows, the logarithm of each softmax's denominator (else it is empty)."""
     out_NRTHK, lse_NRHT = _like_forward(joined_NRTXHK)
     segments, table, turns = _rows(segments_NRT), _rows(table_NHT), _contiguous(turns_NRTPC)
-    q, k, v = _rows(joined_NRTXHK).unbind(3)
+    joined = _rows(joined_NRTXHK)
     key_N = _contiguous(key_N)
     drop = (int(rate * 2**31), 1 / (1 - rate))
-    with torch.cuda.device_of(q):
-        if _whole(joined_NRTXHK):
+    with torch.cuda.device_of(joined):
+        if _whole(joined):
+            q, k, v = joined.unbind(3)
             N, R, T, H, K = q.shape
             _forward_whole[H, R, N](
                 *(q, k, v, segments, table, turns, key_N, out_NRTHK),
@@ -95,8 +96,9 @@ def _attention(
         else:
             from lengthwise.model import kernel_long
 
+            q, k, v = (joined if turns is None else kernel_long.turned_first(joined, turns)).unbind(3)
             strides = _strides(q, segments, table)
-            kernel_long.forward(q, k, v, segments, table, turns, key_N, out_NRTHK, lse_NRHT, strides, scale, drop)
+            kernel_long.forward(q, k, v, segments, table, key_N, out_NRTHK, lse_NRHT, strides, scale, drop)
     return out_NRTHK, lse_NRHT
 
 
@@ -118,13 +120,14 @@ def _attention_backward(
     dq, dk, dv = djoined_NRTXHK.unbind(3)
     segments, table, grad = _rows(segments_NRT), _rows(table_NHT), _rows(grad_NRTHK)
     turns = _contiguous(turns_NRTPC)
-    q, k, v = _rows(joined_NRTXHK).unbind(3)
+    joined = _rows(joined_NRTXHK)
     key_N = _contiguous(key_N)
     drop = (int(rate * 2**31), 1 / (1 - rate))
-    strides = (*_strides(q, segments, table), *grad.stride()[:4])
-    N, R, T, H, K = q.shape
-    with torch.cuda.device_of(q):
-        if _whole(joined_NRTXHK):
+    N, R, T, _, H, K = joined.shape
+    with torch.cuda.device_of(joined):
+        if _whole(joined):
+            q, k, v = joined.unbind(3)
+            strides = (*_strides(q, segments, table), *grad.stride()[:4])
             part_NRHT = None if table is None else table.new_empty((N, R, H, T))
             _backward_whole[H, R, N](
                 *(q, k, v, segments, table, turns, key_N, grad, dq, dk, dv, part_NRHT),
@@ -135,6 +138,8 @@ def _attention_backward(
             from lengthwise.model import kernel_long
 
             assert out_NRTHK is not None and lse_NRHT is not None
+            q, k, v = (joined if turns is None else kernel_long.turned_first(joined, turns)).unbind(3)
+            strides = (*_strides(q, segments, table), *grad.stride()[:4])
             saved = (out_NRTHK.contiguous(), lse_NRHT.contiguous())
             part_NRHT = kernel_long.backward(
                 q, k, v, segments, table, turns, key_N, grad, *saved, dq, dk, dv, strides, scale, drop

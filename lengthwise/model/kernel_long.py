@@ -7,12 +7,22 @@ rounded before their sum divides them, which in bf16 moves the last bit.
 import torch
 from torch import Tensor
 
-from lengthwise.model.kernel_parts import by_distance, jit, kept, masked_logits, tl, turned_at
+from lengthwise.model.kernel_parts import by_distance, jit, kept, masked_logits, tl, turned, turned_back, turns_of
 
 
 def _block(q: Tensor) -> int:
     """An fp32 product is three of the tensor cores': a large block of them overflows the registers."""
     return 64 if q.dtype == torch.bfloat16 else 32
+
+
+def turned_first(joined: Tensor, turns: Tensor) -> Tensor:
+    """Queries and keys turned, values as they are: every block of queries meets every block of keys before it, and
+    turning those anew each time would take longer than the products."""
+    N, R, L, _, H, K = joined.shape
+    B = _block(joined)
+    out = torch.empty_like(joined, memory_format=torch.contiguous_format)
+    _turn[L // B * H, R, N](joined, turns, out, *joined.stride()[:5], L, turns.shape[3], H, K, B, num_warps=4)
+    return out
 
 
 def forward(
@@ -21,7 +31,6 @@ def forward(
     v: Tensor,
     segments: Tensor,
     table: Tensor | None,
-    turns: Tensor | None,
     key: Tensor | None,
     out: Tensor,
     lse: Tensor,
@@ -29,11 +38,11 @@ def forward(
     scale: float,
     drop: tuple[int, float],
 ) -> None:
-    """Writes the output and the logarithm of each softmax's denominator."""
+    """Writes the output and the logarithm of each softmax's denominator; queries and keys have been turned."""
     N, R, L, H, K = q.shape
     B = _block(q)
-    shapes = (scale, *drop, L, 0 if turns is None else turns.shape[3], H, K, B)
-    _forward[L // B * H, R, N](q, k, v, segments, table, turns, key, out, lse, *strides, *shapes, num_warps=4)
+    shapes = (scale, *drop, L, H, K, B)
+    _forward[L // B * H, R, N](q, k, v, segments, table, key, out, lse, *strides, *shapes, num_warps=4)
 
 
 def backward(
@@ -54,7 +63,10 @@ def backward(
     scale: float,
     drop: tuple[int, float],
 ) -> Tensor | None:
-    """Writes the gradients of queries, keys and values; returns that of the table for each row: (N, R, H, T)."""
+    """Writes the gradients of queries, keys and values; returns that of the table for each row: (N, R, H, T).
+
+    Queries and keys have been turned by `turns`; their gradients are turned back.
+    """
     N, R, L, H, K = q.shape
     B = _block(q)
     grid = (L // B * H, R, N)
@@ -69,11 +81,30 @@ def backward(
 
 
 @jit
+def _turn(
+    joined, turns, out,
+    joined_N, joined_R, joined_T, joined_X, joined_H, L,
+    P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    t_T, c_K = tl.program_id(0) // H * B + tl.arange(0, B), tl.arange(0, K)
+    row = n * tl.num_programs(1) + r
+    joined += n * joined_N + r * joined_R + h * joined_H
+    out += (row * L * 3 * H + h) * K
+    cosine_TP, sine_TP = turns_of(turns, row, t_T, L, P, K)
+    for part in tl.static_range(3):
+        x_TK = tl.load(joined + part * joined_X + t_T[:, None] * joined_T + c_K[None, :])
+        if part < 2:
+            x_TK = turned(x_TK, cosine_TP, sine_TP)
+        tl.store(out + part * H * K + t_T[:, None] * (3 * H * K) + c_K[None, :], x_TK)
+
+
+@jit
 def _forward(
-    q, k, v, segments, table, turns, key, out, lse,
+    q, k, v, segments, table, key, out, lse,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, threshold, inverse, L,
-    P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+    H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     first = tl.program_id(0) // H * B
@@ -83,8 +114,6 @@ def _forward(
     segments += n * segments_N + r * segments_R
     row = (n * tl.num_programs(1) + r) * H + h
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
-    if turns is not None:
-        q_TK = turned_at(q_TK, turns, n * tl.num_programs(1) + r, t_T, L, 1, P, K)
     segment_T = tl.load(segments + t_T)
     if table is not None:
         table += n * table_N + h * table_H
@@ -95,8 +124,6 @@ def _forward(
     for start in range(0, first + B, B):
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
-        if turns is not None:
-            k_SK = turned_at(k_SK, turns, n * tl.num_programs(1) + r, s_S, L, 1, P, K)
         logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, scale)
         higher_T = tl.maximum(highest_T, tl.max(logits_TS, 1))
         shrink_T = tl.exp(highest_T - higher_T)
@@ -134,8 +161,6 @@ def _backward_queries(
     place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     delta_T = tl.sum(tl.load(out + place_TK).to(tl.float32) * grad_TK.to(tl.float32), 1)
     tl.store(delta + row * L + t_T, delta_T)
-    if turns is not None:
-        q_TK = turned_at(q_TK, turns, n * tl.num_programs(1) + r, t_T, L, 1, P, K)
     lse_T = tl.load(lse + row * L + t_T)
     segment_T = tl.load(segments + t_T)
     if table is not None:
@@ -147,8 +172,6 @@ def _backward_queries(
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
         v_SK = tl.load(v + s_S[:, None] * q_T + c_K[None, :])
-        if turns is not None:
-            k_SK = turned_at(k_SK, turns, n * tl.num_programs(1) + r, s_S, L, 1, P, K)
         logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, scale)
         weights_TS = tl.exp(logits_TS - lse_T[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
@@ -164,7 +187,7 @@ def _backward_queries(
             carried_T = above_T
         dq_TK += tl.dot(dlogits_TS.to(q_TK.dtype), k_SK, input_precision="tf32x3")
     if turns is not None:  # back
-        dq_TK = turned_at(dq_TK, turns, n * tl.num_programs(1) + r, t_T, L, -1, P, K)
+        dq_TK = turned_back(dq_TK, turns, n * tl.num_programs(1) + r, t_T, L, P, K)
     # Of a gradient: queries, keys and values stand side by side.
     place_TK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + t_T[:, None] * (3 * H * K) + c_K[None, :]
     tl.store(dq + place_TK, (dq_TK * scale).to(q_TK.dtype))
@@ -187,8 +210,6 @@ def _backward_keys(
     row = (n * tl.num_programs(1) + r) * H + h
     k_SK = tl.load(k + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     v_SK = tl.load(v + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
-    if turns is not None:
-        k_SK = turned_at(k_SK, turns, n * tl.num_programs(1) + r, s_S, L, 1, P, K)
     segment_S = tl.load(segments + s_S)
     if table is not None:
         table += n * table_N + h * table_H
@@ -197,8 +218,6 @@ def _backward_keys(
     for start in range(first, L, B):
         t_T = start + tl.arange(0, B)
         q_TK = tl.load(q + t_T[:, None] * q_T + c_K[None, :])
-        if turns is not None:
-            q_TK = turned_at(q_TK, turns, n * tl.num_programs(1) + r, t_T, L, 1, P, K)
         grad_TK = tl.load(grad + t_T[:, None] * grad_T + c_K[None, :])
         logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, scale)
         weights_TS = tl.exp(logits_TS - tl.load(lse + row * L + t_T)[:, None])
@@ -212,7 +231,7 @@ def _backward_keys(
         dlogits_TS = weights_TS * (dweights_TS - tl.load(delta + row * L + t_T)[:, None])
         dk_SK += tl.dot(tl.trans(dlogits_TS.to(q_TK.dtype)), q_TK, input_precision="tf32x3")
     if turns is not None:  # back
-        dk_SK = turned_at(dk_SK, turns, n * tl.num_programs(1) + r, s_S, L, -1, P, K)
+        dk_SK = turned_back(dk_SK, turns, n * tl.num_programs(1) + r, s_S, L, P, K)
     place_SK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + s_S[:, None] * (3 * H * K) + c_K[None, :]
     tl.store(dk + place_SK, (dk_SK * scale).to(k_SK.dtype))
     tl.store(dv + place_SK, dv_SK.to(v_SK.dtype))

@@ -52,10 +52,10 @@ def turned(x_TK, cosine_TP, sine_TP):
 
 
 @jit
-def turned_at(x_TK, turns, row, t_T, length, direction, P: tl.constexpr, K: tl.constexpr):
-    """The same from where the tokens stand; direction -1 turns back."""
+def turned_back(x_TK, turns, row, t_T, length, P: tl.constexpr, K: tl.constexpr):
+    """Undoes the turns of a block of tokens."""
     cosine_TP, sine_TP = turns_of(turns, row, t_T, length, P, K)
-    return turned(x_TK, cosine_TP, sine_TP * direction)
+    return turned(x_TK, cosine_TP, -sine_TP)
 
 
 @jit
