@@ -150,6 +150,60 @@ def test_the_smaller_the_bias_of_t5_the_better_as_its_page_says() -> None:
     assert min(run.accuracy("last", seen=True) for run in results.runs) >= 0.98
 
 
+def test_the_published_protocol_gave_what_its_page_says() -> None:
+    from lengthwise.records.comparison import compare
+    from lengthwise.records.rows import load_results
+
+    results = load_results(ROOT / "results/nope-paper")
+    page = (ROOT / "docs/results.md").read_text()
+    assert min(run.accuracy("last", seen=True) for run in results.runs) >= 0.995
+    said = dict(re.findall(r"^\| `(\w+)` \| (\d\.\d\d) \| \d\.\d\d ± \d\.\d\d \|", page, flags=re.MULTILINE))
+    found = {encoding: f"{accuracy[1]:.2f}" for (_, encoding), accuracy in results.accuracies().items()}
+    assert said == found and len(said) == 5
+    assert compare(results).within == 4
+    (t5,) = [run for run in results.runs if run.description["encoding"] == "t5"]
+    by_length = {length: right / n for length, (right, n) in t5.counts_by_length("last").items()}
+    assert "1.00 at length 22, 0.74 at 23, 0.16 at 24 and 0.01 at 25" in " ".join(page.split())
+    assert [round(by_length[length], 2) for length in (22, 23, 24, 25)] == [1.0, 0.74, 0.16, 0.01]
+
+
+def test_buckets_that_training_never_reaches_begin_where_the_page_says() -> None:
+    """At length 23 of copy.repeat, which is where T5 fails."""
+    from lengthwise.encodings.t5 import bucket_of_distance
+
+    def buckets(length: int) -> set[int]:
+        tokens = 2 * length + 3  # the task's name, the symbols, a separator, the answer, its end
+        return set(bucket_of_distance(32, 128)[: tokens - 1])
+
+    assert buckets(22) == buckets(20) and buckets(23) - buckets(20) == {24}
+
+
+def test_stretched_twins_do_what_their_page_says(tmp_path: Path) -> None:
+    from lengthwise.report.stretching_export import write_stretching_report
+    from lengthwise.report.stretching_rows import load_stretch_rows
+    from lengthwise.stretching.showing import ratio_words
+
+    folder = ROOT / "results/headscale-small"
+    rows = load_stretch_rows(folder)
+    page = (ROOT / "docs/stretching.md").read_text()
+    names = {
+        "uniform scale 1.21, best for 2x": "uniform-scale for 2x",
+        "head scales for 4x": "head-scale for 4x",
+        "head scales for 8x": "head-scale for 8x",
+        "dynamic NTK": "dynamic-ntk",
+        "YaRN": "yarn",
+    }
+    first = page[: page.index("keys found, 10 depths")]
+    for name, line in names.items():
+        (cells,) = re.findall(rf"^\| {re.escape(name)} \| (.+) \|$", first, flags=re.MULTILINE)
+        for times, cell in zip((1, 2, 4, 8), cells.split(" | "), strict=False):
+            ratio = rows.ratio(line, times)
+            assert ratio is not None
+            assert cell.split()[0].replace(",", "") in (ratio_words(ratio), f"{ratio:.0f}"), (name, times)
+    write_stretching_report(folder, tmp_path / "stretching.svg")
+    assert (tmp_path / "stretching.svg").read_text() == (ROOT / "docs/pictures/stretching.svg").read_text()
+
+
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_every_module_says_what_it_is(path: Path) -> None:
     import ast
