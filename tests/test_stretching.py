@@ -25,6 +25,7 @@ from lengthwise.language.passkey import DIGITS, Passkeys, draw_key
 from lengthwise.language.settings import LanguageData, settings_from
 from lengthwise.language.store import Documents, prepare_at
 from lengthwise.language.training import train_language_model
+from lengthwise.model import attention
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
@@ -212,6 +213,28 @@ def test_a_long_row_makes_no_square(table: dict[str, Any] | None) -> None:
     with LargestTensor() as watch:
         reading.losses_of_last(model, np.arange(LONG + 1)[None] % 50, scored=256)
     assert LONG * 32 <= watch.elements <= LONG * 64 < LONG**2 / 100
+
+
+BIASED = [
+    ("alibi", []),
+    ("t5", []),
+    ("rotary", [{"name": "self-extend", "group": 2, "window": 4}]),
+    ("alibi", [{"name": "uniform-scale", "slope": 0.3}, {"name": "head-scale", "initial": 1.4}]),
+]
+
+
+@pytest.mark.parametrize(("encoding", "tables"), BIASED)
+def test_biased_logits_are_made_for_a_few_queries_at_a_time(
+    encoding: str, tables: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = extended(random_model(encoding), [make_extension(table) for table in tables], 200)
+    rows = np.arange(201)[None] % 50
+    whole = reading.losses_of_last(model, rows, scored=200)
+    monkeypatch.setattr(attention, "LARGEST_LOGITS", 3000)
+    with LargestTensor() as watch:
+        found = reading.losses_of_last(model, rows, scored=200)
+    torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-6)
+    assert watch.elements < 200**2, "a matrix of length x length"
 
 
 def test_fitting_at_a_long_row_makes_no_square() -> None:

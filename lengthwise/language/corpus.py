@@ -5,6 +5,7 @@ import importlib
 import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,18 @@ def _files(path: Path) -> list[File]:
             inside = found.relative_to(path)
             # Hugging Face keeps what it has computed in files called cache-*.
             hidden = found.name.startswith("cache-") or any(part.startswith(".") for part in inside.parts)
+            hidden = hidden or any(_is_ours(path / above) for above in inside.parents)
             if found.suffix in _READERS and found.is_file() and not hidden:
                 files.append(File(found, inside.as_posix(), split))
     if not files:
         raise UserError(f"{path} holds no document: no file in it ends in {', '.join(_READERS)}")
     return files
+
+
+@cache
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a run, prepared tokens or a fit: somebody may keep them beside the texts that they came from."""
+    return any((folder / name).exists() for name in ("run.json", "manifest.json", "fit.json"))
 
 
 def _read_text(file: File, _field: str) -> Iterator[tuple[str, str]]:

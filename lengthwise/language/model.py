@@ -38,9 +38,13 @@ def resolved_layers(settings: LanguageSettings) -> list[dict[str, Any]]:
 def load_language_model(run: Path) -> tuple[Decoder, Tokenizer, LanguageSettings]:
     """What `lengthwise language train` left in a finished run's folder, on the CPU."""
     if not (run / LAST).exists():
+        if (run / "finished.json").exists():
+            raise UserError(f"{run} has no weights: they were not kept, or not copied with it")
         unfinished = (run / "run.json").exists()
         raise UserError(f"{run} is not finished: train it to the end" if unfinished else f"no language model at {run}")
     tensors, metadata = load_tensors(run / LAST)
+    if "vocabulary_rows" not in metadata:
+        raise UserError(f"{run} holds no language model, but a run of a study")
     settings = settings_from(metadata["settings"])
     model = build_language_model(settings, metadata["vocabulary_rows"])
     model.load_state_dict(tensors)

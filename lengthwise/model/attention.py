@@ -5,6 +5,7 @@ Shape letters: B batch, H query heads, G key-value heads, T queries, S keys, K h
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
@@ -60,6 +61,9 @@ class Places:
             self._said[key] = ask()
         return self._said[key]
 
+
+LARGEST_LOGITS = 2**28
+"""Logits in memory at a time, where they are written out and no gradient asks for them again."""
 
 Backend = Literal["written", "fused", "kernel"]
 """`fused`: PyTorch's own kernel, for a lone model. `kernel`: ours, for packed rows on a GPU, stacked or not."""
@@ -134,11 +138,15 @@ def attend(
     It does not where the logits are asked for, where the normalisation is another one, where dropout must follow our
     keys, and where a bias would be rounded to bf16.
     """
+    plain = trace is None and not dropout.active
+    fused = plain and backend == "fused" and type(encoding).normalize is Encoding.normalize
+    in_blocks = plain and _too_many(q_BHTK, k_BHSK, places)
+    if in_blocks and not (fused and _unbiased(q_BHTK, k_BHSK, encoding, places)):
+        return _in_blocks(q_BHTK, k_BHSK, v_BHSK, encoding, places, dropout, backend)
     scale = encoding.scale(places.query_BT)
-    usual = trace is None and type(encoding).normalize is Encoding.normalize
     bias = _bias(q_BHTK, k_BHSK, encoding, places)
     exact_bias = bias is None or bias.dtype == q_BHTK.dtype
-    if backend == "fused" and usual and exact_bias and not dropout.active:
+    if fused and exact_bias:
         return _fused(q_BHTK, k_BHSK, v_BHSK, scale, bias, places)
     content = torch.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHSK).float()
     if isinstance(scale, Tensor) or scale != 1:
@@ -152,6 +160,41 @@ def attend(
     if trace is not None:
         trace.record_layer(LayerTrace(content, logits, weights))
     return torch.einsum("bhts,bhsk->bhtk", dropout.drop(weights).to(v_BHSK.dtype), v_BHSK)
+
+
+def _too_many(q_BHTK: Tensor, k_BHSK: Tensor, places: Places) -> bool:
+    """Logits to be in memory together; a lone causal sequence can be read a few queries at a time."""
+    logits = q_BHTK.shape[:3].numel() * k_BHSK.shape[2]
+    return logits > LARGEST_LOGITS and places.hide is None and places.causal and not torch.is_grad_enabled()
+
+
+def _unbiased(q_BHTK: Tensor, k_BHSK: Tensor, encoding: Encoding, places: Places) -> bool:
+    """Whether the encoding adds nothing to logits; it is asked of a single pair."""
+    pair = q_BHTK[:, :, :1], k_BHSK[:, :, :1], places.query_BT[:, :1], places.key_BS[:, :1]
+    return encoding.bias(*pair) is None
+
+
+def _in_blocks(
+    q_BHTK: Tensor,
+    k_BHSK: Tensor,
+    v_BHSK: Tensor,
+    encoding: Encoding,
+    places: Places,
+    dropout: Dropout,
+    backend: Backend,
+) -> Tensor:
+    """A few queries at a time, each block with the keys that it may see."""
+    batch, heads, length, _ = q_BHTK.shape
+    size = max(1, LARGEST_LOGITS // (batch * heads * length))
+    index = torch.arange(length, device=q_BHTK.device)
+    mixed = []
+    for first in range(0, length, size):
+        end = min(first + size, length)
+        later_QS = index[:end] > index[first:end, None]
+        here = Places(places.query_BT[:, first:end], places.key_BS[:, :end], partial(later_QS.__getitem__, None), False)
+        seen = k_BHSK[:, :, :end], v_BHSK[:, :, :end]
+        mixed.append(attend(q_BHTK[:, :, first:end], *seen, encoding, here, dropout, None, backend))
+    return torch.cat(mixed, dim=2)
 
 
 def _bias(q_BHTK: Tensor, k_BHSK: Tensor, encoding: Encoding, places: Places) -> Tensor | None:

@@ -184,7 +184,8 @@ def fit_command(
     device: Device = "auto",
 ) -> None:
     """Learn one scale for each head, or fine-tune all weights, at a target length."""
-    rate = learning_rate or (0.1 if what == "head-scale" else 1e-4)
+    usual = 0.1 if what == "head-scale" else 1e-4
+    rate = usual if learning_rate is None else learning_rate
     recipe = {"floor": floor, "learning_rate": rate, "steps": steps, "batch": batch, "seed": seed}
     with _extending(
         model=model, contexts=str(length), corpus=corpus, scored=scored, store=store, positions=positions.value,

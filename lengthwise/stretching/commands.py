@@ -8,20 +8,21 @@ from typing import Any
 
 import torch
 from rich.console import Console, Group
+from torch import Tensor
 
 from lengthwise.engine.training import Progress, choose_device
 from lengthwise.errors import UserError
 from lengthwise.records.files import append_rows, read_rows, write_rows, write_text
 from lengthwise.stretching import showing
 from lengthwise.stretching.entropy import correlate, entropies, entropy_rows, spread_positions
-from lengthwise.stretching.fit_files import load_fit, save_fit
+from lengthwise.stretching.fit_files import save_fit
 from lengthwise.stretching.fitting import FitSettings, fit
 from lengthwise.stretching.hugging_face import Positions
 from lengthwise.stretching.passkey import KeyDocuments, depths, passkey_rows
 from lengthwise.stretching.perplexity import loss_by_position, perplexities
 from lengthwise.stretching.reading import device_of, watching_memory
 from lengthwise.stretching.search import fit_growth
-from lengthwise.stretching.subject import Subject, open_subject
+from lengthwise.stretching.subject import Subject, at_context, open_subject
 from lengthwise.stretching.table import StretchTable, TableSettings
 from lengthwise.stretching.uniform import search_uniform
 from lengthwise.stretching.variant import extension_table, variant
@@ -102,17 +103,16 @@ class Extending:
             found = entropy_rows(entropies(each(context), rows_RT, asked), asked, len(rows_RT))
             self.rows += [{"model": self.subject.name, "variant": each.label, **row} for row in found]
             tables.append(showing.entropy_table(f"{each.label}: entropy of attention in bits, mean over heads", found))
-        if self.wanted.fit is not None and load_fit(self.wanted.fit, self.subject).settings.head_scale:
-            tables.append(self._correlation(rows_RT))
+        if self.variant.fitted is not None and self.variant.fitted.settings.head_scale:
+            tables.append(self._correlation(self.variant.fitted.learned["scales_LH"].double(), samples))
         return tables
 
-    def _correlation(self, rows_RT: Any) -> Group:
+    def _correlation(self, scales_LH: Tensor, samples: int) -> Group:
         """Of the learned scales with the entropy that the heads have as trained, at the trained length."""
-        assert self.wanted.fit is not None
-        scales_LH = load_fit(self.wanted.fit, self.subject).learned["scales_LH"].double()
         trained = self.subject.trained
         within = spread_positions(trained, 64)[1:]  # the first token has no choice
-        entropy_LH = entropies(self.subject.model, rows_RT[:, -trained:], within).mean(dim=-1)
+        rows_RT = self._targets(samples, [trained]).rows(trained)[:, :-1]
+        entropy_LH = entropies(self.subject.model, rows_RT, within).mean(dim=-1)
         found = correlate(scales_LH, entropy_LH)
         self.rows.append({"model": self.subject.name, "kind": "correlation", **found.table()})
         table = showing.new_table("layer", "correlation")
@@ -149,7 +149,7 @@ class Extending:
         head_scale = what == "head-scale"
         # Before the search: documents may be too short.
         tokens = 2 * recipe["steps"] * recipe["batch"] * length
-        documents = self.subject.documents("train", self.wanted.corpus, tokens)
+        documents = self.subject.documents("train", self.wanted.corpus, tokens, longer_than=length)
         windows = TrainingWindows(documents, length, recipe["seed"])
         more: Row = {}
         if head_scale and initial is None:
@@ -162,7 +162,7 @@ class Extending:
             settings = _settings(FitSettings, length=length, initial=initial, **recipe)
         else:
             recipe = {name: value for name, value in recipe.items() if name != "floor"}
-            tables = (extension_table(what),)
+            tables = (at_context(extension_table(what), length, self.subject.trained),)
             settings = _settings(FitSettings, length=length, head_scale=False, extensions=tables, **recipe)
         fitted = fit(self.subject, windows, settings, self.progress)
         save_fit(out, self.subject, fitted, more)

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
@@ -45,15 +46,18 @@ def load_decoder(path: Path, positions: Positions = "auto", trained: int = 0) ->
     trained = trained or int(config.get("max_position_embeddings") or 0)
     if trained < 1:
         raise UserError(f"{path} does not say how long its training sequences were; say it with --trained")
-    shape = ModelConfig(
-        size="",
-        style="llama",
-        layers=config["num_hidden_layers"],
-        width=config["hidden_size"],
-        heads=config["num_attention_heads"],
-        key_value_heads=config.get("num_key_value_heads") or 0,
-        feed_forward=config["intermediate_size"],
-    )
+    try:
+        shape = ModelConfig(
+            size="",
+            style="llama",
+            layers=config["num_hidden_layers"],
+            width=config["hidden_size"],
+            heads=config["num_attention_heads"],
+            key_value_heads=config.get("num_key_value_heads") or 0,
+            feed_forward=config["intermediate_size"],
+        )
+    except ValueError as error:
+        raise UserError(f"the config of {path} has a shape that the decoder here has not: {error}") from None
     layers = layer_encodings(config, positions)
     with torch.device("meta"):  # it is given weights, and needs none of its own
         model = build(shape, config["vocab_size"], layers, Lengths(trained, trained))
@@ -181,5 +185,6 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
         with safe_open(file, framework="pt") as content:
             for name in content.keys():  # noqa: SIM118
                 yield name, content.get_tensor(name)
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from None
+    except (OSError, SafetensorError, RuntimeError, UnpicklingError, EOFError, ValueError) as error:
+        first = (str(error) or type(error).__name__).splitlines()[0]  # PyTorch's advice has many lines
+        raise UserError(f"{file} cannot be read: {first}") from None

@@ -63,10 +63,11 @@ class Subject:
         chosen = [make_extension(at_context(table, context, self.trained)) for table in tables]
         return extended(self.model, chosen, context)
 
-    def documents(self, split: str, corpus: Path | None = None, tokens: int = 0) -> Documents:
+    def documents(self, split: str, corpus: Path | None = None, tokens: int = 0, longer_than: int = 0) -> Documents:
         """Documents of the corpus it was trained on, or of another.
 
-        `tokens`: whole documents from the first on until there are so many; 0 for all.
+        `tokens`: of another, whole documents from the first on until there are so many tokens in those that have more
+        than `longer_than`; 0 for all.
         """
         if corpus is None:
             if self.store is None:
@@ -77,13 +78,19 @@ class Subject:
         found, total = [], 0
         for document in Corpus(corpus).documents([split]):
             if document.text.strip():
-                found.append(np.concatenate([self.begins, self.tokenizer.encode(document.text), self.ends]))
-                total += len(found[-1])
+                found.append(np.concatenate([self.begins, self._encoded(document.text), self.ends]))
+                total += len(found[-1]) * (len(found[-1]) > longer_than)
                 if tokens and total >= tokens:
                     break
         if not found:
             raise UserError(f"{corpus} has no {split} documents; give it a folder {split} (and train)")
         return Documents(np.concatenate(found), np.cumsum([0, *map(len, found)]))
+
+    def _encoded(self, text: str) -> np.ndarray:
+        tokens, rows = self.tokenizer.encode(text), self.model.embedding.num_embeddings
+        if tokens.max(initial=0) >= rows:
+            raise UserError(f"the tokenizer of {self.name} makes token {tokens.max()}, but the model has {rows:,} rows")
+        return tokens
 
     def _prepared(self, folder: Path) -> TokenStore:
         """Tokens that this model's tokenizer made."""

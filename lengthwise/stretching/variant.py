@@ -1,5 +1,6 @@
 """What is done to a subject before it is measured: nothing, extensions, or what was fitted."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,10 @@ class Variant:
         return _label(self.extensions) or "as trained"
 
 
+BETWEEN = re.compile(r",(?![^\[]*\])")
+"""A comma between settings; those within a list are of the list."""
+
+
 def variant(subject: Subject, extensions: Sequence[str] = (), fit: Path | None = None) -> Variant:
     """From what the command line says."""
     if fit is not None and extensions:
@@ -50,7 +55,7 @@ def extension_table(text: str) -> dict[str, Any]:
     if not name:
         raise UserError(f"{text!r} names no extension; write for example yarn:factor=4")
     try:
-        return configuration.override({"name": name.strip()}, [each for each in settings.split(",") if each])
+        return configuration.override({"name": name.strip()}, [each for each in BETWEEN.split(settings) if each])
     except UserError:
         raise UserError(f"{text!r} must look like yarn:factor=4 or yarn:factor=4,ramp=turns") from None
 
