@@ -1,7 +1,7 @@
 """Training a language model from a corpus to a finished run folder; killed at any moment, it goes on where it was.
 
 RUN/
-  run.json                  before step 0: settings, corpus, commit, versions, hardware
+  run.json                  before step 0: settings, corpus, commit, versions, hardware; later who else went on with it
   tokenizer.json
   training.jsonl            loss by step, validation loss
   state.safetensors         while it is unfinished (sharded: sharded-STEP/)
@@ -13,6 +13,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,12 @@ class LanguageTrainer:
         self.settings, self.recipe = settings, settings.training
         self.store, self.directory, self.processes, self.device = store, directory, processes, device
         self.progress, self.save_every = progress, save_every
+        self.precision = self.recipe.recipe.precision_on(device.type)
+
+    @cached_property
+    def session(self) -> dict[str, Any]:
+        """Who trains from here on, and with what."""
+        return {"processes": self.processes.count, **provenance(device_name(self.device))}
 
     def run(self) -> None:
         source = Source(self.settings, self.store, self.processes)
@@ -108,7 +115,11 @@ class LanguageTrainer:
                 f"the encoding ends at position {model.last_position}, the context at {self.settings.data.context - 1};"
                 " set the encoding's 'rows' to 0 or higher"
             )
+        if source.windows.passkeys is not None:
+            # Refused now, not at the first row with keys: the context may be too short for them.
+            source.windows.passkeys.row(self.settings.data.context, self.settings.seed, 0)
         self.refuse_other_settings()
+        self.directory.refuse_other_precision(self.precision)
         if self.processes.is_first:
             self.directory.begin(self._description(source, model))
             write_text(self.directory.path / TOKENIZER, self.store.tokenizer.text())
@@ -161,12 +172,11 @@ class LanguageTrainer:
             "encoding_settings": resolved_layers(self.settings),
             "encoding_resolved": resolved_encodings(model),
             "attention_scale": self.settings.model.logit_scale,
-            "precision": self.recipe.recipe.precision_on(self.device.type),
+            "precision": self.precision,
             "parameters": sum(parameters.values()),
             "parameters_of_embeddings": sum(n for name, n in parameters.items() if "embedding" in name.split(".")[0]),
             "parameters_of_encoding": sum(n for name, n in parameters.items() if name.startswith("encodings.")),
-            "processes": self.processes.count,
-            **provenance(device_name(self.device)),
+            **self.session,
         }
 
     def _restore(self, learner: Learner) -> None:
@@ -176,8 +186,11 @@ class LanguageTrainer:
         warning = learner.restore(self.directory.path)
         if warning:
             self.progress.note(warning)
+        if not self.processes.is_first:
+            return
+        self.directory.note_session(learner.step, self.session)
         log = self.directory.training
-        if self.processes.is_first and log.exists():
+        if log.exists():
             # What was logged after the saved state will be logged again.
             write_rows(log, [row for row in read_rows(log) if row["step"] <= learner.step])
 

@@ -42,12 +42,33 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Appends whole lines; a line cut off by a crash is dropped by `read_rows`."""
+    """Appends whole lines, never to half of one: a row that a crash cut off is dropped, here as in `read_rows`."""
     try:
+        if path.is_file():
+            _end_last_line(path)
         with path.open("a") as file:
             file.write("".join(json.dumps(row) + "\n" for row in rows))
     except OSError as error:
         raise storage_error(error, path) from error
+
+
+def _end_last_line(path: Path) -> None:
+    """Drops the beginning of a row that was cut off; a whole row that only lacks the end of its line gets that."""
+    with path.open("rb+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        if not size:
+            return
+        file.seek(size - 1)
+        if file.read() == b"\n":  # all that is read of most files
+            return
+        file.seek(0)
+        rest = file.read().rpartition(b"\n")[2]
+        try:
+            json.loads(rest)
+        except ValueError:
+            file.truncate(size - len(rest))
+        else:
+            file.write(b"\n")
 
 
 def read_rows(path: Path, grows: bool = True) -> list[dict[str, Any]]:

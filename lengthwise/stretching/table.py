@@ -7,27 +7,34 @@ OUT/
   perplexity.jsonl          one row for each line and context, on test documents
   passkey.jsonl             one row for each line, length and depth
 
-A line is done when its rows are there; the rest is done by the next call.
+A line is done when all its rows are there; the rest is done by the next call.
 """
 
 from dataclasses import dataclass, field
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lengthwise import configuration
 from lengthwise.engine.training import Progress
 from lengthwise.errors import UserError
+from lengthwise.language.store import TokenStore
+from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import StudyDirectory, differences, make_folder, plain
-from lengthwise.records.files import append_rows, read_json, read_rows, write_json
+from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 from lengthwise.stretching.fit_files import is_fit, load_fit, save_fit
 from lengthwise.stretching.fitting import FitSettings, fit
-from lengthwise.stretching.passkey import KeyDocuments, depths, passkey_rows
+from lengthwise.stretching.passkey import KeyDocuments, depths, draw, passkey_rows
 from lengthwise.stretching.perplexity import Stretch, perplexities
 from lengthwise.stretching.search import fit_growth
 from lengthwise.stretching.subject import Subject
 from lengthwise.stretching.uniform import search_uniform
 from lengthwise.stretching.variant import Variant
 from lengthwise.stretching.windows import SCORED, Targets, TrainingWindows, choose_targets
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,20 @@ class TableSettings:
     def __post_init__(self) -> None:
         if 1 not in self.times or not set(self.fitted) <= set(self.times) or min(self.fitted, default=2) < 2:
             raise ValueError("times must hold 1 and all of fitted, which are 2 or more")
+        if min(self.times) < 1 or max(self.times) < 2:
+            raise ValueError(f"times must be 1 or more and hold one above 1, not {list(self.times)}")
+        for name in ("windows", "search_windows", "scored", "steps", "batch", "depths"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        for name in ("trials", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        for name in ("learning_rate", "fine_tuning_rate"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+    def contexts(self, trained: int) -> list[int]:
+        return [times * trained for times in sorted(self.times)]
 
 
 @dataclass(frozen=True)
@@ -75,11 +96,11 @@ class StretchTable:
         self.subjects = {"none": nope, "rotary": rope}
         self.settings, self.out, self.progress = settings, out, progress or Progress()
         _refuse_strangers(nope, rope)
+        assert nope.store is not None
         self.trained = nope.trained
-        self.contexts = [times * self.trained for times in sorted(settings.times)]
-        # Asked for before anything is computed: documents may be too short for the longest context.
-        self.test = self._targets("test", settings.windows)
-        self.validation = self._targets("validation", settings.search_windows)
+        self.contexts = settings.contexts(self.trained)
+        # Before anything is computed: it may be that no table can be made of these documents.
+        self.test, self.validation = what_is_scored(settings, nope.store, self.trained)
 
     def run(self) -> None:
         """Does what is not done yet."""
@@ -91,24 +112,26 @@ class StretchTable:
                 self._measure(line)
 
     def _measure(self, line: Line) -> None:
+        settings = self.settings
         perplexity, passkey = self.out / "perplexity.jsonl", self.out / "passkey.jsonl"
-        has_perplexity = line.name in _lines_in(perplexity)
-        has_passkey = not self.settings.trials or line.name in _lines_in(passkey)
+        at_depths = depths(settings.depths)
+        measured = [row["context"] for row in _by_line(perplexity).get(line.name, [])]
+        has_perplexity = measured == self.contexts
+        asked = [(row["length"], row["depth"]) for row in _by_line(passkey).get(line.name, [])]
+        has_passkey = not settings.trials or asked == list(product(self.contexts, at_depths))
         if has_perplexity and has_passkey:
             return
         self.progress.note(line.name)
         stretch, about = self._stretch(line), {"line": line.name, "family": line.family}
         if not has_perplexity:
             found = perplexities(stretch, self.test, self.contexts)
-            append_rows(
-                perplexity, [{**about, "times": each.context // self.trained, **each.table()} for each in found]
-            )
+            rows = [{**about, "times": each.context // self.trained, **each.table()} for each in found]
+            _put_line(perplexity, line.name, rows)
         if not has_passkey:
             subject = self.subjects[line.family]
             documents = KeyDocuments(subject.tokenizer, subject.begins)
-            settings = self.settings
-            grid = (self.contexts, depths(settings.depths), settings.trials, settings.seed)
-            append_rows(passkey, [{**about, **row} for row in passkey_rows(stretch, documents, *grid)])
+            keys = passkey_rows(stretch, documents, self.contexts, at_depths, settings.trials, settings.seed)
+            _put_line(passkey, line.name, [{**about, **row} for row in keys])
 
     def _stretch(self, line: Line) -> Stretch:
         subject = self.subjects[line.family]
@@ -135,10 +158,6 @@ class StretchTable:
                 write_json(file, {"trained": self.trained, **found, **fitted})
         return {int(context): scale for context, scale in found["best"].items()}
 
-    def _targets(self, split: str, count: int) -> Targets:
-        documents = self.subjects["none"].documents(split)
-        return choose_targets(documents, self.contexts, count, self.settings.scored)
-
     def _agree(self) -> None:
         """A folder holds one table."""
         now = {
@@ -158,6 +177,33 @@ class StretchTable:
         ]
         if changes:
             raise UserError(f"{self.out} holds another table ({'; '.join(changes[:3])}); choose another folder")
+
+
+def what_is_scored(settings: TableSettings, store: TokenStore, trained: int) -> tuple[Targets, Targets]:
+    """Runs of targets in test and in validation documents; refuses documents of which no table can be made.
+
+    It needs no models, so that it can be asked before they are trained. `trained`: their context.
+    """
+    if settings.scored > trained:
+        raise UserError(f"scored must be at most the {trained:,} tokens of the trained context, not {settings.scored}")
+    for split, setting in (("test", "times"), ("validation", "times"), ("train", "fitted")):
+        times, longest = max(getattr(settings, setting), default=0), store.documents(split).longest
+        if times * trained >= longest:
+            raise UserError(
+                f"a context of {times * trained:,} tokens ({times} x {trained:,}) is longer than any document of the "
+                f"{split} split: the longest allows {longest - 1:,}; take {times} out of {setting}, or give longer ones"
+            )
+    if settings.trials:
+        documents = KeyDocuments(store.tokenizer, np.array([store.tokenizer.begin]))
+        try:
+            draw(documents, trained, depths(settings.depths)[0], settings.seed, trial=0)
+        except UserError as error:
+            raise UserError(f"{error}, the trained context; set trials to 0, or train at a longer one") from error
+    contexts, scored = settings.contexts(trained), settings.scored
+    return (
+        choose_targets(store.documents("test"), contexts, settings.windows, scored),
+        choose_targets(store.documents("validation"), contexts, settings.search_windows, scored),
+    )
 
 
 def lines(settings: TableSettings, trained: int, scales: dict[int, float]) -> list[Line]:
@@ -202,11 +248,15 @@ def lines(settings: TableSettings, trained: int, scales: dict[int, float]) -> li
     return found
 
 
+def refuse_other_encoding(name: str, model: Decoder, wanted: str) -> None:
+    names = set(model.encoding_names())
+    if names != {wanted}:
+        raise UserError(f"{name} has the encoding {', '.join(sorted(names))}, not {wanted}")
+
+
 def _refuse_strangers(nope: Subject, rope: Subject) -> None:
     for subject, wanted in ((nope, "none"), (rope, "rotary")):
-        names = set(subject.model.encoding_names())
-        if names != {wanted}:
-            raise UserError(f"{subject.name} has the encoding {', '.join(sorted(names))}, not {wanted}")
+        refuse_other_encoding(subject.name, subject.model, wanted)
         if subject.store is None:
             raise UserError(f"the tokens of {subject.name} are not beside it; say with --store where they are")
     assert nope.store is not None and rope.store is not None
@@ -214,5 +264,14 @@ def _refuse_strangers(nope: Subject, rope: Subject) -> None:
         raise UserError(f"{nope.name} and {rope.name} were trained on other tokens or at other lengths: no twins")
 
 
-def _lines_in(file: Path) -> set[str]:
-    return {row["line"] for row in read_rows(file)} if file.exists() else set()
+def _by_line(file: Path) -> dict[str, list[Row]]:
+    """The rows of each line; none where there is no file yet."""
+    found: dict[str, list[Row]] = {}
+    for row in read_rows(file) if file.exists() else []:
+        found.setdefault(row["line"], []).append(row)
+    return found
+
+
+def _put_line(file: Path, name: str, rows: list[Row]) -> None:
+    """Writes the file whole, so that a line is never cut off; where a part of it was there, in its place."""
+    write_rows(file, chain.from_iterable({**_by_line(file), name: rows}.values()))

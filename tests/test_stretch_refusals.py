@@ -1,0 +1,236 @@
+"""Tables of stretched twins: what was cut off is measured again, what cannot be is refused before anything is done."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.engine.training import Progress
+from lengthwise.errors import UserError
+from lengthwise.language.store import Documents
+from lengthwise.records.files import read_rows
+from lengthwise.seeding import stream
+from lengthwise.stretching import study as study_module
+from lengthwise.stretching import table as table_module
+from lengthwise.stretching.study import load_stretch_study, run_stretch_study
+from lengthwise.stretching.subject import Subject, open_subject
+from lengthwise.stretching.table import StretchTable, TableSettings, what_is_scored
+from lengthwise.stretching.windows import TrainingWindows, choose_targets
+
+CPU = torch.device("cpu")
+CONTEXT = 128
+WORDS = ("the", "old", "captain", "saw", "a", "small", "lamp", "near", "river", "and", "went", "home", "in", "1843")
+LENGTHS = {"train": 900, "validation": 600, "test": 600}
+"""Words; a word has one token or more."""
+CHANGES = (
+    "model={layers=1, width=16, heads=2, key_value_heads=1}", f"data.context={CONTEXT}", "data.vocabulary=300",
+    "data.validation_tokens=128", "data.passkey_share=0", "training.tokens=512", "training.batch_tokens=512",
+    "training.validations=1", "table.times=[1,2]", "table.fitted=[2]", "table.windows=2", "table.search_windows=1",
+    "table.scored=8", "table.steps=1", "table.batch=1", "table.depths=2", "table.trials=1",
+)  # fmt: skip
+
+
+def write_corpus(place: Path, **lengths: int) -> Path:
+    """A document for each split; `lengths`: words that are not the usual ones."""
+    for split, words in {**LENGTHS, **lengths}.items():
+        (place / split).mkdir(parents=True)
+        chosen = stream(words, split).integers(len(WORDS), size=words)
+        (place / split / "0.txt").write_text(" ".join(WORDS[word] for word in chosen))
+    return place
+
+
+def run(corpus: Path, out: Path, *changes: str) -> None:
+    study = load_stretch_study("headscale-small", [*CHANGES, *changes])
+    run_stretch_study(study, corpus, out, "cpu", 60.0, Progress())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished study."""
+    place = tmp_path_factory.mktemp("refusals")
+    run(write_corpus(place / "corpus"), place / "study")
+    return place / "study"
+
+
+@pytest.fixture(scope="module")
+def twins(made: Path) -> tuple[Subject, Subject]:
+    return open_subject(made / "none", CPU), open_subject(made / "rotary", CPU)
+
+
+SETTINGS = load_stretch_study("headscale-small", CHANGES).table
+
+
+# What a crash leaves.
+
+
+def keep(content: bytes, lines: int, more: int = 0) -> bytes:
+    """The first lines, and so many bytes of the next."""
+    whole = content.splitlines(keepends=True)
+    return b"".join(whole[:lines]) + whole[lines][:more]
+
+
+CUTS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "in the first row of a line": ("perplexity.jsonl", lambda content: keep(content, 2, 30)),
+    "in its second row": ("perplexity.jsonl", lambda content: keep(content, 3, 30)),
+    "between them": ("perplexity.jsonl", lambda content: keep(content, 3)),
+    "before the end of a row": ("perplexity.jsonl", lambda content: keep(content, 4)[:-1]),
+    "in the first row ever": ("perplexity.jsonl", lambda content: content[:20]),
+    "in a row of keys": ("passkey.jsonl", lambda content: keep(content, 6, 30)),
+    "between rows of keys": ("passkey.jsonl", lambda content: keep(content, 7)),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_table_that_was_cut_off_becomes_whole_again(
+    name: str, made: Path, twins: tuple[Subject, Subject], tmp_path: Path
+) -> None:
+    file, cut = CUTS[name]
+    whole = copied(made / "table", tmp_path)
+    (tmp_path / file).write_bytes(cut(whole[file]))
+    StretchTable(*twins, SETTINGS, tmp_path).run()
+    assert {file: (tmp_path / file).read_bytes() for file in whole} == whole
+
+
+def test_a_line_without_some_of_its_rows_is_measured_again_in_its_place(
+    made: Path, twins: tuple[Subject, Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = copied(made / "table", tmp_path)
+    file, rows = tmp_path / "perplexity.jsonl", whole["perplexity.jsonl"].splitlines(keepends=True)
+    file.write_bytes(b"".join([*rows[:3], *rows[4:]]))
+    real, measured = table_module.perplexities, []
+
+    def counted(*given: Any) -> Any:
+        measured.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(table_module, "perplexities", counted)
+    StretchTable(*twins, SETTINGS, tmp_path).run()
+    assert len(measured) == 1 and file.read_bytes() == whole["perplexity.jsonl"]
+    assert len(read_rows(file)) == 2 * len({row["line"] for row in read_rows(file)})
+
+
+def copied(table: Path, into: Path) -> dict[str, bytes]:
+    """Its fits too; returns the files of rows."""
+    for path in sorted(table.rglob("*")):
+        if path.is_file() and path.name != "lock":
+            (into / path.relative_to(table)).parent.mkdir(parents=True, exist_ok=True)
+            (into / path.relative_to(table)).write_bytes(path.read_bytes())
+    return {name: (table / name).read_bytes() for name in ("perplexity.jsonl", "passkey.jsonl")}
+
+
+# What cannot be.
+
+
+IMPOSSIBLE: dict[str, tuple[dict[str, int], list[str], str]] = {
+    "test": (
+        {"test": 60},
+        [],
+        r"256 tokens \(2 x 128\) is longer than any document of the test split: .* out of times",
+    ),
+    "validation": ({"validation": 60}, [], r"longer than any document of the validation split: the longest allows"),
+    "train": ({"train": 300}, ["table.times=[1,4]", "table.fitted=[4]"], r"of the train split: .* 4 out of fitted"),
+    "no test": ({"test": 0}, [], "has no test documents"),
+    "scored": ({}, ["table.scored=129"], "scored must be at most the 128 tokens of the trained context, not 129"),
+    "keys": (
+        {},
+        ["data.context=32", "table.times=[1,8]", "table.fitted=[8]"],
+        r"a key-recall document has \d+ tokens or more, not 32, the trained context; set trials to 0",
+    ),
+    "encoding": ({}, ["twins.none='alibi'"], "none has the encoding alibi, not none"),
+    "encodings": (
+        {},
+        ["twins.rotary=['rotary','none']", "model.layers=2"],
+        "has the encoding none, rotary, not rotary",
+    ),
+    "setting of the second": ({}, ["twins.rotary={name='rotary', fractoin=1.0}"], "unknown setting .*fractoin"),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_an_impossible_study_is_refused_before_anything_is_trained(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths, changes, message = IMPOSSIBLE[name]
+
+    def train(*given: Any) -> None:
+        raise AssertionError("a twin is trained")
+
+    monkeypatch.setattr(study_module, "train_language_model", train)
+    corpus = write_corpus(tmp_path / "corpus", **lengths)
+    with pytest.raises(UserError, match=message) as raised:
+        run(corpus, tmp_path / "study", *changes)
+    assert "\n" not in str(raised.value)
+    assert {path.name for path in tmp_path.glob("study/*")} <= {"tokens"}
+
+
+@dataclass
+class Stored:
+    """A store with one document of so many tokens in each split."""
+
+    sizes: dict[str, int]
+
+    def documents(self, split: str) -> Documents:
+        return Documents(np.zeros(self.sizes[split], dtype=np.uint16), np.array([0, self.sizes[split]]))
+
+
+@pytest.mark.parametrize("short", ["test", "validation", "train"])
+def test_what_is_refused_is_exactly_what_could_not_be_read(short: str) -> None:
+    """The last token of a document is predicted, never read: a context of n tokens needs a document of n + 1."""
+    settings = TableSettings(times=(1, 2, 4), fitted=(2,), scored=8, trials=0)
+    store: Any = Stored({"test": 4 * 32 + 1, "validation": 4 * 32 + 1, "train": 2 * 32 + 1})
+    test, validation = what_is_scored(settings, store, trained=32)
+    assert test.tokens == validation.tokens == 8 and test.longest == 4 * 32
+    assert len(TrainingWindows(store.documents("train"), 2 * 32, seed=0).starts) == 1
+    store.sizes[short] -= 1
+    with pytest.raises(UserError, match=f"longer than any document of the {short} split"):
+        what_is_scored(settings, store, trained=32)
+    with pytest.raises(UserError, match="longer than any document"):
+        if short == "train":
+            TrainingWindows(store.documents(short), 2 * 32, seed=0)
+        else:
+            choose_targets(store.documents(short), settings.contexts(32), 1, 8)
+
+
+@pytest.mark.parametrize("changes", [{"trials": 1, "times": (1, 2)}, {"scored": CONTEXT + 1}], ids=str)
+def test_a_table_is_refused_before_its_first_line(
+    changes: dict[str, Any], twins: tuple[Subject, Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "trials" in changes:  # as if sentences had more tokens
+        monkeypatch.setattr("lengthwise.stretching.passkey.QUESTION", " What is it?" * CONTEXT)
+    with pytest.raises(UserError, match="trained context"):
+        StretchTable(*twins, dataclasses.replace(SETTINGS, **changes), tmp_path / "t")
+    assert not (tmp_path / "t").exists()
+
+
+COUNTS = ("windows", "search_windows", "scored", "steps", "batch", "depths")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        *((f"{name}=0", f"table: {name} must be 1 or more, not 0") for name in COUNTS),
+        ("trials=-1", "table: trials must be 0 or more, not -1"),
+        ("seed=-1", "table: seed must be 0 or more, not -1"),
+        ("learning_rate=0", "table: learning_rate must be above 0"),
+        ("fine_tuning_rate=-1e-4", "table: fine_tuning_rate must be above 0"),
+        ("times=[0,1,2,4,8]", "table: times must be 1 or more"),
+        ("fitted=[]", None),
+        ("trials=0", None),
+    ],
+)
+def test_counts_of_a_table(assignment: str, message: str | None) -> None:
+    if message is None:
+        load_stretch_study("headscale-small", [f"table.{assignment}"])
+        return
+    with pytest.raises(UserError, match=message):
+        load_stretch_study("headscale-small", [f"table.{assignment}"])
+
+
+def test_a_table_of_the_trained_context_alone_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"hold one above 1, not \[1\]"):
+        TableSettings(times=(1,), fitted=())
