@@ -112,6 +112,25 @@ def test_logits_equal_an_independent_pass(style: str) -> None:
     np.testing.assert_allclose(model(tokens[None])[0].numpy(), expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("style", ["t5", "llama"])
+def test_states_of_chosen_tokens_are_those_of_all(style: str) -> None:
+    """With their gradients; a token that only fills up the list may come up again if it has none."""
+    model = make_model(ModelConfig(style=style, layers=2, width=32, heads=2), {"name": "alibi"}).requires_grad_()
+    tokens_BT = draw_tokens(3, 10)
+    chosen_P = torch.tensor([3, 7, 28, 29, 12, 3])
+    counted_P = torch.tensor([1.0, 2.0, -1.0, 0.5, 3.0, 0.0])
+    places = model.places(tokens_BT)
+
+    def found(states_PD: Tensor) -> list[Tensor]:
+        loss = (states_PD.square().sum(dim=-1) * counted_P).sum()
+        return [states_PD, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)]
+
+    some = found(model.hidden(tokens_BT, places, chosen_P=chosen_P))
+    whole = found(model.hidden(tokens_BT, places).flatten(0, 1)[chosen_P])
+    for one, other in zip(some, whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("style", STYLES)
 @torch.no_grad()
 def test_norms_add_one_millionth_to_the_mean_square(style: str) -> None:

@@ -20,7 +20,6 @@ from lengthwise.model.beside import beside, when_differentiated
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.dropout import place_keys
-from lengthwise.model.picking import pick
 
 Tensors = dict[str, Tensor]
 Told = Callable[[str], None]
@@ -279,11 +278,9 @@ class _Pass(nn.Module):
             return x_RTD if wrote is None else when_differentiated(x_RTD, lambda: wrote(names[layer]))
 
         places = Decoder.places(tokens_RT, positions_RT, segments_RT, consecutive=True)
-        states_RTD = model.hidden(tokens_RT, places, dropout_keys=keys_L, before=before)
-        states_MD = states_RTD.flatten(0, 1)
-        if model.backend == "kernel":
-            return model.unembed(pick(states_MD[None], predicting_P[None]).squeeze(0))
-        return model.unembed(states_MD[predicting_P])
+        # The last layer is not finished where nothing is predicted.
+        states_PD = model.hidden(tokens_RT, places, dropout_keys=keys_L, before=before, chosen_P=predicting_P)
+        return model.unembed(states_PD)
 
 
 class _Loss(_Pass):
@@ -303,8 +300,8 @@ class _Loss(_Pass):
             return loss_kernel.cross_entropy(logits_PV[None], targets_P[None]).squeeze(0)
         logits_PV = logits_PV.float()
         real_P = targets_P >= 0
-        chosen_P = logits_PV.gather(1, targets_P.clamp(min=0).long()[:, None])[:, 0]
-        likelihood_P = torch.where(real_P, chosen_P - logits_PV.logsumexp(dim=-1), 0.0)
+        chosen_P = logits_PV.log_softmax(dim=-1).gather(1, targets_P.clamp(min=0).long()[:, None])[:, 0]
+        likelihood_P = torch.where(real_P, chosen_P, 0.0)
         return -likelihood_P.sum() / real_P.sum()
 
 

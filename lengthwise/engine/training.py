@@ -20,6 +20,7 @@ from lengthwise.engine.capture import CapturedUpdater
 from lengthwise.engine.examination import Examination, failures
 from lengthwise.engine.examples_of import test_of, training_data, validation_of
 from lengthwise.engine.fleet import Fleet
+from lengthwise.engine.memory import keep_freed_memory
 from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.plan import FleetPlan, run_directory
 from lengthwise.engine.state import STATE, Saver, TrainingState, save_tensors
@@ -91,6 +92,8 @@ class Trainer:
         self.folder = directory.fleets / plan.id
         self.directories: list[RunDirectory] = [run_directory(directory, run) for run in plan.runs]
         self.tasks = [run.make_task() for run in plan.runs]
+        if device.type == "cpu":
+            keep_freed_memory()
         self.precision = self.recipe.precision_on(device.type)
         self.fleet = Fleet(plan.build(), len(plan.runs), device, self.precision)
         self.examination = Examination(self.fleet, self.tasks)

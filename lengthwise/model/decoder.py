@@ -1,6 +1,6 @@
 """A decoder-only Transformer that never asks which encoding it has.
 
-Shape letters: B batch, T tokens, S keys, D width, V vocabulary rows.
+Shape letters: B batch, T tokens, S keys, D width, V vocabulary rows, P tokens of the batch by their number.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.dropout import Dropout, place_keys
 from lengthwise.model.linear import Linear, multiply
+from lengthwise.model.picking import pick
 from lengthwise.model.residual import Residual
 from lengthwise.model.trace import Trace
 
@@ -109,12 +110,20 @@ class Block(nn.Module):
         cache: Cache | None = None,
         trace: Trace | None = None,
         backend: Backend = "fused",
+        chosen_P: Tensor | None = None,
     ) -> Residual:
+        """What follows attention knows no other token: with `chosen_P` it is done for those tokens alone."""
         residual, normed_BTD = self.attention_norm.joined(residual, dropout)
         found_BTD = self.attention(normed_BTD, encoding, places, dropout, layer, cache, trace, backend)
+        if chosen_P is not None:
+            residual, found_BTD = Residual(_tokens(residual.x_BTD, chosen_P)), _tokens(found_BTD, chosen_P)
         residual = residual.plus(found_BTD, dropout)
         residual, normed_BTD = self.feed_forward_norm.joined(residual, dropout)
         return residual.plus(self.feed_forward(normed_BTD, dropout), dropout)
+
+
+def _tokens(x_BTD: Tensor, chosen_P: Tensor) -> Tensor:
+    return pick(x_BTD.flatten(0, 1)[None], chosen_P[None]).squeeze(0)
 
 
 class Decoder(nn.Module):
@@ -170,11 +179,14 @@ class Decoder(nn.Module):
         trace: Trace | None = None,
         dropout_keys: Tensor | None = None,
         before: Callable[[int, Tensor], Tensor] = lambda layer, x_BTD: x_BTD,
+        chosen_P: Tensor | None = None,
     ) -> Tensor:
         """The normalised residual stream (B, T, D), from which `unembed` makes logits.
 
         `dropout_keys`: one for each place that drops (see `dropout_places`). `before` is given what each layer reads,
-        and last (with the number of layers) what the final norm does, and hands it on.
+        and last (with the number of layers) what the final norm does, and hands it on. `chosen_P`: the tokens whose
+        states are asked for, by their number in the flattened batch; then the result is (P, D), and from the last
+        layer's attention on dropout counts them as they come.
         """
         sizes = self.dropout_places()
         keys = [None for _ in sizes] if dropout_keys is None else dropout_keys.split(sizes)
@@ -184,7 +196,9 @@ class Decoder(nn.Module):
         for layer, block in enumerate(self.blocks):
             residual = residual._replace(x_BTD=before(layer, residual.x_BTD))
             dropout = self._dropout(keys[layer + 1])
-            residual = block(residual, self.encoding_at(layer), places, dropout, layer, cache, trace, self.backend)
+            chosen = chosen_P if layer == len(self.blocks) - 1 else None
+            encoding = self.encoding_at(layer)
+            residual = block(residual, encoding, places, dropout, layer, cache, trace, self.backend, chosen)
             if trace is not None:
                 residual = Residual(residual.whole(dropout))
                 trace.record_residual(residual.x_BTD)
