@@ -227,6 +227,32 @@ def test_curves_lay_lengths_side_by_side() -> None:
     assert points[40].ours is None and points[40].ours_seen is None and points[40].published_seen is False
 
 
+def test_cells_at_other_lengths_are_not_judged() -> None:
+    results = load_results(QUICKSTART)
+    comparison = compare(results)
+    assert len(comparison.shared) == 15 and comparison.judged == [] and comparison.within is None
+    assert all(cell.within is None and cell.tolerance is None for cell in comparison.cells)
+    assert all(cell.difference is not None for cell in comparison.shared)
+    text = printed(results)
+    assert "within" not in text and "allowed" not in text
+    said = "Lengths are not the published ones, so these cells are not judged: trained on 2-6, tested on 7-12"
+    assert said in text and text.index(said) < text.index("Accuracy on unseen lengths")
+
+
+def test_only_cells_at_the_published_lengths_are_judged() -> None:
+    """Two tasks: the published lengths of addition, and parity tested a little further."""
+    alike = made({("addition", "t5", 1): 0.1}, [], train_lengths=[1, 8], test_lengths=[9, 16])
+    further = made({("parity", "t5", 1): 0.5}, [], train_lengths=[4, 8], test_lengths=[9, 20])
+    both = Results([*alike.runs, *further.runs], [], {})
+    comparison = compare(both)
+    assert [(cell.task, cell.within) for cell in comparison.shared] == [("addition", True), ("parity", None)]
+    assert comparison.within == 1 and len(comparison.judged) == 1
+    assert [line.split(" (")[0] for line in comparison.other_lengths] == ["trained on 4-8, tested on 9-20"]
+    text = printed(both)
+    assert "Some lengths are not the published ones" in text and "1 of 1 cell within" in text
+    assert "– –" in text, "neither allowed nor within"
+
+
 def test_nothing_to_compare_is_a_clear_error() -> None:
     with pytest.raises(UserError, match=r"nothing to compare: the runs have dyck with mine; published are addition, "):
         compare(made({("dyck", "mine", 1): 0.5}, []))

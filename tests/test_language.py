@@ -24,6 +24,7 @@ from lengthwise.engine.state import load_tensors
 from lengthwise.errors import UserError
 from lengthwise.language import sharded as sharded_module
 from lengthwise.language import store as store_module
+from lengthwise.language import training as training_module
 from lengthwise.language.corpus import Corpus, split_of
 from lengthwise.language.learner import summed_loss
 from lengthwise.language.model import build_language_model, load_language_model
@@ -37,7 +38,7 @@ from lengthwise.language.tokenizer import BEGIN, END, Tokenizer
 from lengthwise.language.training import train_language_model
 from lengthwise.language.whole import WholeLearner
 from lengthwise.language.windows import Arrangement, Windows
-from lengthwise.records.files import read_json, read_rows
+from lengthwise.records.files import read_json, read_rows, write_json
 from lengthwise.seeding import stream
 
 WORDS = ("the", "old", "captain", "saw", "a", "small", "lamp", "near", "river", "and", "went", "home", "in", "1843")
@@ -554,6 +555,58 @@ def test_killed_between_saves_it_ends_with_the_same_bits(
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
     logs = [(tmp_path / name / "training.jsonl").read_text() for name in ("straight", "killed")]
     assert logs[0] == logs[1]
+
+
+def begun(corpus: Path, out: Path, settings: LanguageSettings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Goes on with a run, and is killed after its next saved state; returns what then describes the run."""
+    run: Callable[..., Any] = WholeLearner.run
+    calls: list[int] = []
+
+    def killed(self: Any, steps: Any) -> Any:
+        calls.append(len(steps))
+        if len(calls) == 2:
+            raise Killed
+        return run(self, steps)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WholeLearner, "run", killed)
+        with pytest.raises(Killed):
+            train(corpus, out, settings, save_every=0)
+    return read_json(out / "run.json")
+
+
+def test_who_goes_on_with_a_run_is_written_down(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, out = small(), tmp_path / "run"
+    before = begun(corpus, out, settings, monkeypatch)
+    assert begun(corpus, out, settings, monkeypatch) == before, "the same code on the same machine"
+    real = training_module.provenance
+    monkeypatch.setattr(training_module, "provenance", lambda device: {**real(device), "commit": "another"})
+    assert train(corpus, out, settings)
+    after = read_json(out / "run.json")
+    (session,) = after.pop("sessions")
+    assert after == before
+    assert session.pop("step") == 16 and session.pop("commit") == "another"
+    assert session.keys() == {"started", "versions", "hardware", "processes"}
+    assert session["hardware"] == before["hardware"]
+
+
+def test_another_precision_is_refused(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, out = small(), tmp_path / "run"
+    described = begun(corpus, out, settings, monkeypatch)
+    assert described["precision"] == "fp32"
+    write_json(out / "run.json", {**described, "precision": "bf16"})
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    with pytest.raises(UserError, match=r"begun in bf16, .* in fp32; finish it on the device where it began"):
+        train(corpus, out, settings)
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    write_json(out / "run.json", described)
+    assert train(corpus, out, settings)
+
+
+def test_a_context_too_short_for_rare_keys_is_an_error_at_once(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a context of 32 tokens is too short for key-recall documents"):
+        train(corpus, tmp_path / "run", small(data__passkey_share=1e-6))  # the first would be row number 1,000,000
+    assert not (tmp_path / "run/run.json").exists()
 
 
 def test_a_context_longer_than_any_document_is_an_error(corpus: Path, tmp_path: Path) -> None:

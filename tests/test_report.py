@@ -456,6 +456,83 @@ def test_published_numbers_only_beside_the_same_lengths(tmp_path: Path) -> None:
     assert "Beside the published numbers" not in visible(write(short, tmp_path / "short.html"))
 
 
+def test_published_ranks_are_over_the_same_tasks(tmp_path: Path) -> None:
+    """copy.repeat alone: published none 0.99, t5 0.77, alibi 0.29, and rotary before sinusoidal."""
+    from lengthwise.report import reference
+    from lengthwise.report.gallery import ranking_of
+
+    one = load_results(Path(__file__).parent.parent / "results/nope-paper")
+    assert one.tasks == ["copy.repeat"]
+    expected = {"none": 1, "t5": 1 / 2, "alibi": 1 / 3, "rotary": 1 / 4, "sinusoidal": 1 / 5}
+    found = reference.reciprocal_ranks(one)
+    assert found.scores == pytest.approx(expected) and (found.called, found.tasks) == ("published, these tasks", 1)
+    page = write(one, tmp_path / "report.html")
+    ranked = table(page, "Ranking over 1 pair of task and seed, last checkpoint")
+    place = ranked[0].index("published, these tasks")
+    assert {row[0]: row[place] for row in ranked[1:]} == {name: f"{score:.2f}" for name, score in expected.items()}
+    assert "Circles: published, these tasks." in visible(page)
+    figure = ranking_of(one)
+    assert figure and ">published, these tasks<" in figure.body
+    assert "| published, these tasks |" in write_report(one, tmp_path / "r.md").read_text()
+    with (write_report(one, tmp_path / "csv", "csv") / "ranking.csv").open() as file:
+        assert next(csv.DictReader(file))["published_tasks"] == "1"
+
+
+def test_published_ranks_are_as_published_for_the_whole_battery(tmp_path: Path) -> None:
+    from lengthwise.records import published
+    from lengthwise.report import reference
+
+    write_battery(tmp_path / "runs", seeds=(1,), failures=0)
+    whole = load_results(tmp_path / "runs")
+    assert reference.reciprocal_ranks(whole) == reference.PublishedRanks(published.reciprocal_ranks(), "published", 17)
+    two = Results([run for run in whole.runs if run.description["encoding"] in ("none", "t5")], [], whole.study)
+    assert reference.reciprocal_ranks(two).called == "published, these tasks", (
+        "ranks among two are not ranks among five"
+    )
+    assert sum(reference.reciprocal_ranks(two).scores.values()) == pytest.approx(1.5)
+    write_run(tmp_path / "more", "addition", "none", 1, {1: 40, 2: 40, 3: 30})
+    (own,) = load_results(tmp_path / "more").runs
+    titled = {**own.description, "task": "mine", "settings": {**own.description["settings"], "task": {"name": "mine"}}}
+    rows = [{**row, "task": "mine"} for row in own.rows]
+    mine = [
+        type(own)({**titled, "encoding": e}, own.finished, [{**r, "encoding": e} for r in rows]) for e in two.encodings
+    ]
+    few = Results([*mine, *(run for run in two.runs if run.description["task"] == "parity")], [], {})
+    assert reference.reciprocal_ranks(few).called == "published, 1 of these tasks"
+    alone = Results([run for run in two.runs if run.description["encoding"] == "t5"], [], whole.study)
+    assert reference.reciprocal_ranks(alone).scores == {}, "one encoding has no order"
+
+
+def test_why_there_is_nothing_published_is_said(results: Results, page: Path, tmp_path: Path) -> None:
+    from lengthwise.report import reference
+
+    unknown = "No published numbers beside these: there are none for these tasks with these encodings."
+    assert reference.why_nothing(results) == unknown and unknown in visible(page)
+    quickstart = load_results(Path(__file__).parent.parent / "results/quickstart")
+    said = "trained up to other lengths: 20, here 6 (copy.repeat, copy.repeat_twice, copy.replace)."
+    assert said in visible(write(quickstart, tmp_path / "r.html"))
+    assert said.replace("_", "\\_") in write_report(quickstart, tmp_path / "r.md").read_text()
+    battery = load_results(write_battery(tmp_path / "battery", ["addition"], ("none", "t5"), (1,), failures=0))
+    assert reference.why_nothing(battery) == ""
+    assert "No published numbers" not in visible(write(battery, tmp_path / "b.html"))
+
+
+def test_cells_at_other_test_lengths_are_not_judged(tmp_path: Path) -> None:
+    """Trained as published, tested further: both numbers are shown, no verdict."""
+    folder = write_battery(tmp_path / "runs", ["addition"], ("none", "t5"), (1,), failures=0)
+    for file in folder.rglob("run.json"):
+        write_json(file, {**read_json(file), "test_lengths": [9, 24]})
+    found = load_results(folder)
+    page = visible(write(found, tmp_path / "r.html"))
+    assert "cells are within the spread" not in page and "beyond the spread" not in page and ", not judged" in page
+    lengths = "Not judged, since lengths are not the published ones: trained on 1-8, tested on 9-24 (published: "
+    assert lengths in page
+    text = write_report(found, tmp_path / "r.md").read_text()
+    assert lengths in text and "cells are within" not in text and " !" not in text
+    with (write_report(found, tmp_path / "csv", "csv") / "comparison.csv").open() as file:
+        assert {(row["allowed"], row["within"]) for row in csv.DictReader(file)} == {("", "")}
+
+
 def test_published_numbers_have_their_tables(tmp_path: Path) -> None:
     write_battery(tmp_path / "runs", ["copy.repeat", "parity", "addition"], failures=0)
     found = load_results(tmp_path / "runs")

@@ -110,6 +110,23 @@ def test_every_tab_shows_and_can_be_read(battery: Path, browser: Any, width: int
             assert tab.evaluate(CONTRASTS) == [], name
 
 
+NAMES = """() => [...document.querySelectorAll("[role=tabpanel] tbody th:first-child:not([colspan])")]
+  .filter((name) => name.offsetParent && getComputedStyle(name).position === "sticky")
+  .map((name) => name.getBoundingClientRect().width)"""
+"""Widths of what stays in view while tables scroll."""
+
+
+def test_names_leave_room_for_numbers_on_a_phone(battery: Path, browser: Any) -> None:
+    with Watched(browser, battery, 390) as tab:
+        for name in TABS:
+            choose(tab, name)
+            assert max(tab.evaluate(NAMES), default=0) <= 0.43 * 390, name
+        row = choose(tab, "Runs").locator("#run-table tbody tr", has_text="copy.repeat/sinusoidal/seed-1").first
+        assert row.get_by_role("button").inner_text() == "copy.repeat/sinusoidal/seed-1"
+        sign, button = row.locator(".sign").bounding_box(), row.get_by_role("button").bounding_box()
+        assert sign["y"] < button["y"] + 20 and button["x"] > sign["x"], "a sign stands beside its name"
+
+
 def test_colours_are_switched_and_kept(battery: Path, browser: Any) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     with Watched(browser, battery) as tab:

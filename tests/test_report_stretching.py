@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from safetensors.numpy import save_file
-from test_report_browser import ACCESSIBILITY, CHROMIUM, CONTRASTS, Watched, browser, choose, downloaded
+from test_report_browser import ACCESSIBILITY, CHROMIUM, CONTRASTS, NAMES, Watched, browser, choose, downloaded
 from typer.testing import CliRunner
 
 from lengthwise.cli import app
@@ -204,6 +204,24 @@ def test_every_tab_shows_and_can_be_read(page: Path, browser: Any, width: int, s
             assert tab.evaluate(wider) <= 0, f"{name} scrolls sideways at {width} pixels"
             assert tab.evaluate(CONTRASTS) == [], name
             assert tab.evaluate(ACCESSIBILITY) == [], name
+
+
+@needs_chromium
+def test_names_leave_room_for_numbers_on_a_phone(page: Path, browser: Any) -> None:
+    with Watched(browser, page, 390) as tab:
+        for name in TABS:
+            choose(tab, name)
+            assert max(tab.evaluate(NAMES), default=0) <= 0.43 * 390, name
+        group = choose(tab, "Perplexity").locator(".group span").first
+        before = group.bounding_box()["x"]
+        tab.evaluate("document.querySelector('[data-table=perplexity]').parentElement.scrollLeft = 150")
+        assert group.bounding_box()["x"] == before, "titles of groups stay, too"
+
+
+def test_claims_have_a_heading(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    heading = '<h3 id="claims-title">What the published table says, and whether it is so here</h3>\n<ul class="shown"'
+    assert heading in text
 
 
 @needs_chromium

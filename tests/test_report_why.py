@@ -105,6 +105,33 @@ def test_published_distances_stand_beside_ours(tmp_path: Path) -> None:
     assert "Published, their" not in beside.body and beside.body.count('stroke-dasharray="5 3"') == 2, "line and legend"
 
 
+@pytest.mark.parametrize(
+    ("layers", "variant", "unlike"),
+    [
+        (2, "distance", ["another divergence", "of 12 layers"]),
+        (12, "distance", ["another divergence"]),
+        (2, "distance-published", ["of 12 layers"]),
+        (12, "distance-published", []),
+    ],
+)
+def test_published_distances_say_what_they_are_of(
+    results: Results, tmp_path: Path, layers: int, variant: str, unlike: list[str]
+) -> None:
+    runs = {(r.description["encoding"], r.description["seed"]): r.description["fingerprint"] for r in results.runs
+            if r.description["task"] == "scan"}  # fmt: skip
+    of = {"run": runs["t5", 1], "reference_run": runs["none", 1], "layers": layers, "variant": variant, "length": 9}
+    rows = [distance("t5", 1, 1, 0.1, layer=layer, **of) for layer in range(1, layers + 1)]
+    analysis = AnalysisRows(distances=rows)
+    text = text_of(results, tmp_path / "r.html", analysis)
+    labels = "".join(f"<small>{words}</small>" for words in unlike)
+    found = re.findall(r"<small>published \d\.\d{3}</small>((?:<small>[^<]*</small>)*)</td>", text)
+    assert found == [labels] * (13 if layers == 12 else 1), "each layer and all of them"
+    markdown = write_report(results, tmp_path / "r.md", None, analysis).read_text()
+    assert f"| {', '.join(['published t5', *unlike])} |" in markdown
+    lines = read_csv(write_report(results, tmp_path / "csv", "csv", analysis) / "attention-distance.csv")
+    assert [line["published_is"] for line in lines if line["published"]] == ["; ".join(unlike)] * len(found)
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text().splitlines()))
 

@@ -93,8 +93,19 @@ def test_interval_is_as_wide_as_theory_says() -> None:
 def test_table_is_a_data_frame(finished: tuple[Path, Results]) -> None:
     _, results = finished
     frame = results.table()
-    assert frame.height == len(results.rows)
     assert {"run", "task", "encoding", "seed", "length", "n", "correct", "seen"} <= set(frame.columns)
+    assert set(frame["checkpoint"]) == {"last"} and set(results.table("best")["checkpoint"]) == {"best"}
+    assert not frame.select("task", "encoding", "seed", "bucket").is_duplicated().any()
+    assert results.table(checkpoint=None).height == len(results.rows) == 2 * frame.height
+    with pytest.raises(UserError, match="checkpoint must be 'last' or 'best', or None, not 'all'"):
+        results.table("all")
+
+
+def test_a_table_has_columns_that_only_later_rows_have() -> None:
+    rows = [{"checkpoint": "last", "n": number} for number in range(200)]
+    rows.append({"checkpoint": "last", "n": 0, "chance": 0.5, "answers": {"right": 1}})
+    frame = Results([RunResult({}, {}, rows)], [], {}).table()
+    assert frame.columns == ["checkpoint", "n", "chance", "answers"] and frame["chance"][200] == 0.5
 
 
 def test_a_collection_reads_like_the_folder_it_came_from(finished: tuple[Path, Results], tmp_path: Path) -> None:
@@ -177,6 +188,29 @@ def test_a_cut_off_last_line_is_not_read(tmp_path: Path) -> None:
             absent(tmp_path / "absent")
     with pytest.raises(RunError, match="cannot read"):
         read_json(tmp_path)
+
+
+@pytest.mark.parametrize("cut", range(1, len('{"a": 2, "b": "x"}\n')))
+def test_rows_are_never_appended_to_half_a_line(cut: int, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    append_rows(file, [{"a": 1}, {"a": 2, "b": "x"}])
+    file.write_bytes(file.read_bytes()[:-cut])
+    append_rows(file, [{"a": 3}])
+    # Where the end of the line is all that is lost, the row is whole.
+    assert read_rows(file) == [{"a": 1}, *([{"a": 2, "b": "x"}] if cut == 1 else []), {"a": 3}]
+
+
+def test_rows_are_appended_to_files_of_every_kind(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    for before in ("", '{"a": '):
+        file.write_text(before)
+        append_rows(file, [{"a": 1}])
+        append_rows(file, [])
+        append_rows(file, [{"a": 2}])
+        assert file.read_text() == '{"a": 1}\n{"a": 2}\n'
+    append_rows(Path("/dev/null"), [{"a": 1}])
+    with pytest.raises(RunError, match="cannot write"):
+        append_rows(tmp_path, [{"a": 1}])
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

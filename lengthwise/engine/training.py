@@ -24,6 +24,7 @@ from lengthwise.engine.memory import keep_freed_memory
 from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.plan import FleetPlan, run_directory
 from lengthwise.engine.state import STATE, Saver, TrainingState, save_tensors
+from lengthwise.engine.stopping import heeding
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import judge
@@ -171,7 +172,8 @@ class Trainer:
         source = Source(self.runs, self.tasks, self.plan.row_width)
         started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
-        with ThreadPoolExecutor(1) as beside:  # prepares the next steps while the device does these
+        # A thread beside prepares the next steps while the device does these.
+        with ThreadPoolExecutor(1) as beside, heeding(self.progress.note) as asked_to_stop:
             upcoming = beside.submit(source.steps, state.step, self._until(state.step))
             while state.step < recipe.steps:
                 first, steps = state.step, upcoming.result()
@@ -183,7 +185,8 @@ class Trainer:
                 # What the steps before gave is read while the device is busy with these.
                 self._note(state, unread)
                 unread = (first, measured)
-                saves = last or time.monotonic() - saved >= self.save_every
+                stops = asked_to_stop() and not last
+                saves = last or stops or time.monotonic() - saved >= self.save_every
                 validates = last or state.step % recipe.validate_every == 0
                 if saves or validates:
                     self._note(state, unread)
@@ -196,6 +199,8 @@ class Trainer:
                     self.saver.save(state, self.state_file)
                     saved = time.monotonic()
                 self.progress.step(state.step, recipe.steps)
+                if stops:
+                    raise KeyboardInterrupt
 
     def updater(self, state: TrainingState) -> Updater:
         if self.device.type == "cuda" and self.captures:

@@ -6,6 +6,7 @@ and leaves at once, so that a killed command never leaves anyone behind who stil
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -37,6 +38,7 @@ def run_in_workers(
     """Trains all fleets; the first error of any worker stops the others and is raised here."""
     total = claims.left()
     errors: Queue[Exception] = Queue()
+    stopping = threading.Event()
     setting = {
         "study": configuration.table(study),
         "folder": str(claims.directory.path),
@@ -58,6 +60,8 @@ def run_in_workers(
                     _follow(process, progress)
                     progress.done()
         except Exception as error:
+            if stopping.is_set():
+                return  # it ended because it was asked to
             errors.put(error)
             for other in processes:
                 other.kill()
@@ -69,12 +73,24 @@ def run_in_workers(
         for thread in threads:
             while thread.is_alive():  # with a time limit, so that Ctrl-C is heard
                 thread.join(timeout=0.2)
+    except KeyboardInterrupt:
+        stopping.set()
+        _ask_to_stop(processes)
+        raise
     finally:
         for process in processes:
             process.kill()
             process.wait()
     if not errors.empty():
         raise errors.get()
+
+
+def _ask_to_stop(processes: list[subprocess.Popen[str]]) -> None:
+    """Lets workers save what they have reached, unless there is another Ctrl-C."""
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    for process in processes:
+        process.wait()
 
 
 def _start() -> subprocess.Popen[str]:

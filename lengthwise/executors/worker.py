@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -76,4 +77,5 @@ def _requests() -> "Queue[dict[str, Any]]":
 
 
 if __name__ == "__main__":
-    main()
+    with suppress(KeyboardInterrupt):  # the parent's, passed on: it says all there is to say
+        main()

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from lengthwise.engine.state import save_tensors
+from lengthwise.engine.stopping import heeding
 from lengthwise.engine.training import STEPS_AT_ONCE, Progress, device_name, resolved_encodings
 from lengthwise.engine.update import Measured
 from lengthwise.errors import UserError
@@ -201,7 +202,8 @@ class LanguageTrainer:
         )
         started, seconds_before, saved = time.monotonic(), learner.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
-        with ThreadPoolExecutor(1) as beside:  # prepares the next steps while the device does these
+        # A thread beside prepares the next steps while the device does these.
+        with ThreadPoolExecutor(1) as beside, heeding(self.progress.note) as asked_to_stop:
             upcoming = beside.submit(source.steps, learner.step, self._until(learner.step))
             while learner.step < steps_in_all:
                 first, steps = learner.step, upcoming.result()
@@ -213,7 +215,8 @@ class LanguageTrainer:
                 # What the steps before gave is read while the device is busy with these.
                 self._note(unread)
                 unread = (first, measured)
-                due = last or time.monotonic() - saved >= self.save_every
+                stops = self.processes.agree(asked_to_stop(), self.device) and not last
+                due = last or stops or time.monotonic() - saved >= self.save_every
                 saves = self.processes.agree(due, self.device)
                 validates = last or learner.step % self.recipe.validate_every == 0
                 if saves or validates:
@@ -227,6 +230,8 @@ class LanguageTrainer:
                     learner.save(self.directory.path)
                     saved = time.monotonic()
                 self.progress.step(learner.step, steps_in_all)
+                if stops:
+                    raise KeyboardInterrupt
 
     def _until(self, step: int) -> int:
         """Where the steps that begin at `step` and are done in one go end; never beyond a validation."""

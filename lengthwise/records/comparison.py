@@ -9,6 +9,7 @@ import numpy as np
 
 from lengthwise.errors import UserError
 from lengthwise.records import published
+from lengthwise.records.completeness import Missing, missing
 from lengthwise.records.departures import departures
 from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.outcomes import learned, require_checkpoint
@@ -19,6 +20,9 @@ from lengthwise.records.statistics import ranks, spearman
 
 CLOSE = 0.10
 """A difference up to this, or up to twice the pooled standard deviation if that is more, is within the spread."""
+
+LENGTHS = "lengths: "
+"""How a departure in lengths begins."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,10 @@ class ComparedCell:
     """Ours minus published."""
     tolerance: float | None
     within: bool | None
-    """Whether the difference is at most max(0.10, twice the pooled standard deviation)."""
+    """Whether the difference is at most max(0.10, twice the pooled standard deviation).
+
+    This and `tolerance` are None where lengths are not the published ones: such numbers need not agree.
+    """
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,8 @@ class Comparison:
     """Without scratchpad: by-length figures with steps are not published."""
     departures: list[str]
     """Where our runs depart from the published protocol."""
+    missing: Missing | None
+    """Runs of our study that are not there yet."""
 
     @property
     def other_checkpoint(self) -> str:
@@ -121,8 +130,19 @@ class Comparison:
         return [cell for cell in self.cells if not cell.ours]
 
     @property
-    def within(self) -> int:
-        return sum(bool(cell.within) for cell in self.shared)
+    def judged(self) -> list[ComparedCell]:
+        """Shared ones at the published lengths."""
+        return [cell for cell in self.shared if cell.within is not None]
+
+    @property
+    def within(self) -> int | None:
+        """How many of the judged cells; None where there are none."""
+        return sum(bool(cell.within) for cell in self.judged) if self.judged else None
+
+    @property
+    def other_lengths(self) -> list[str]:
+        """Lengths that are not the published ones, with their tasks: cells of these are not judged."""
+        return [line.removeprefix(LENGTHS) for line in self.departures if line.startswith(LENGTHS)]
 
 
 def compare(results: Results, checkpoint: str = "last") -> Comparison:
@@ -145,7 +165,14 @@ def compare(results: Results, checkpoint: str = "last") -> Comparison:
         _order(results, shared, checkpoint),
         _curves(results, shared, checkpoint),
         departures(_shared_runs(results, shared), checkpoint),
+        missing(results),
     )
+
+
+def has_published_lengths(run: RunResult) -> bool:
+    """Whether it was trained and tested at the published lengths; also where it does not say."""
+    given = tuple(tuple(run.description[key]) for key in ("train_lengths", "test_lengths") if key in run.description)
+    return not given or given == published.LENGTHS.get(task_name(run))
 
 
 def other_checkpoint(checkpoint: str) -> str:
@@ -192,8 +219,9 @@ def _cell(
     theirs = published.cells().get((task, scratchpad, encoding))
     if theirs is None:
         return ComparedCell(title, task, scratchpad, encoding, ours, None, seen, None, unlearned, None, None, None)
-    difference, allowed = ours.mean - theirs.unseen.mean, tolerance(ours, theirs.unseen)
-    within = abs(difference) <= allowed
+    difference = ours.mean - theirs.unseen.mean
+    allowed = tolerance(ours, theirs.unseen) if all(map(has_published_lengths, runs)) else None
+    within = None if allowed is None else abs(difference) <= allowed
     return ComparedCell(
         *(title, task, scratchpad, encoding, ours, theirs.unseen, seen, theirs.seen, unlearned),
         *(difference, allowed, within),

@@ -12,7 +12,9 @@ function browseRuns() {
   for (const line of lines) {
     const name = line.querySelector("th");
     const words = name.lastChild;
-    const button = create("button", { type: "button", className: "plain", textContent: words.textContent.trim() });
+    const button = create("button", { type: "button", className: "plain" });
+    const [first, ...parts] = words.textContent.trim().split("/");  // a line may break after each
+    button.append(first, ...parts.flatMap((part) => ["/", create("wbr"), part]));
     button.setAttribute("aria-haspopup", "dialog");
     button.addEventListener("click", () => {
       document.getElementById("run-title").textContent = button.textContent;

@@ -16,10 +16,12 @@ def ranking_figure(
     encodings: list[str],
     published: Mapping[str, float],
     spread: str = "95 % interval",
+    called: str = "published",
 ) -> Figure:
     """Mean reciprocal rank with its intervals for other seeds and for other tasks, best first.
 
-    The published one is a hollow circle. `spread`: what the interval for other seeds is called.
+    The published one is a hollow circle. `spread`: what the interval for other seeds is called; `called`: what the
+    published ones are.
     """
     look = looks(encodings)
     left, width = _room([encoding for encoding, _, _ in places]), 470
@@ -48,7 +50,7 @@ def ranking_figure(
         body.append(
             element("circle", cx=left + 6, cy=bottom + 28, r=5, fill="none", stroke="currentColor", stroke_opacity=0.75)
         )
-        body.append(text("published", left + 16, bottom + 32, 11, quiet=True))
+        body.append(text(called, left + 16, bottom + 32, 11, quiet=True))
     said = ", ".join(f"{encoding} {_words(estimate)}" for encoding, estimate, _ in places)
     return Figure(
         "ranking",

@@ -41,7 +41,9 @@ def ranking_of(results: Results) -> Figure | None:
         (place.encoding, (place.reciprocal_rank, place.reciprocal_rank_interval), place.interval_over_tasks)
         for place in found
     ]
-    return ranking_figure(places, results.encodings, reference.reciprocal_ranks(results), _spread(found[0].is_range))
+    published = reference.reciprocal_ranks(results)
+    spread = _spread(found[0].is_range)
+    return ranking_figure(places, results.encodings, published.scores, spread, published.called)
 
 
 def heat_maps(results: Results) -> list[Figure]:

@@ -1,7 +1,8 @@
 """The tables of a report as Markdown, for papers and notes."""
 
 from lengthwise.analysis.rows import AnalysisRows
-from lengthwise.records.comparison import ComparedCell
+from lengthwise.records.comparison import ComparedCell, Comparison
+from lengthwise.records.completeness import missing
 from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results
@@ -17,9 +18,11 @@ from lengthwise.report.why_gallery import findings
 
 def document(results: Results, analysis: AnalysisRows | None = None) -> str:
     """The whole report."""
+    partial, summary = missing(results), _plain(results.study.get("summary", ""))
     parts = [
         f"# {_plain(results.study.get('name', 'study'))}",
-        _plain(results.study.get("summary", "")),
+        f"The whole study: {summary}" if partial and summary else summary,
+        f"**{_plain(partial.words)}.**" if partial else "",
         _measured(results),
         _ranking(results),
         _accuracies(results, seen=False, title="Exact match on unseen lengths"),
@@ -56,16 +59,17 @@ def _ranking(results: Results) -> str:
     if not places:
         return "No pair of task and seed is finished for all encodings yet, so there is no ranking."
     published = reference.reciprocal_ranks(results)
-    theirs = {p.encoding: [f"{published[p.encoding]:.2f}" if p.encoding in published else "–"] for p in places}
+    scores = published.scores
+    theirs = {p.encoding: [f"{scores[p.encoding]:.2f}" if p.encoding in scores else "–"] for p in places}
     rows = [
         [p.encoding, f"{p.reciprocal_rank:.2f}", places_words(p.places) or "–", _interval(p.reciprocal_rank_interval),
          _interval(p.interval_over_tasks), f"{p.rank:.2f}", f"{p.accuracy:.2f}",
-         *(theirs[p.encoding] if published else [])]
+         *(theirs[p.encoding] if scores else [])]
         for p in places
     ]  # fmt: skip
     seeds = "range of the seeds" if places[0].is_range else "95 %, other seeds"
     headings = ["encoding", "mean reciprocal rank", "place", seeds, "95 %, other tasks", "mean rank", "mean accuracy"]
-    headings += ["published"] if published else []
+    headings += [published.called] if scores else []
     note = "Last checkpoint."
     if any(place.open for place in places):
         note += (
@@ -77,7 +81,7 @@ def _ranking(results: Results) -> str:
     if summaries.has_best(results):
         order = (f"{places_words(p.places)} {p.encoding} ({p.reciprocal_rank:.2f})" for p in ranking(results, "best"))
         note += f" At the best checkpoint: {_plain(', '.join(each.strip() for each in order))}."
-    return f"## Ranking over {places[0].columns} pairs of task and seed\n\n{table(headings, rows)}\n\n{note}"
+    return f"## Ranking over {plural(places[0].columns, 'pair')} of task and seed\n\n{table(headings, rows)}\n\n{note}"
 
 
 def _accuracies(results: Results, seen: bool, title: str) -> str:
@@ -103,13 +107,12 @@ def _cell(cell: summaries.Cell | None) -> str:
 def _published(results: Results) -> str:
     comparison = reference.comparison(results)
     if comparison is None:
-        return ""
+        return _plain(reference.why_nothing(results))
     cells = {(cell.title, cell.encoding): cell for cell in comparison.shared}
     rows = [[task, *(_pair(cells.get((task, encoding))) for encoding in results.encodings)] for task in results.tasks]
     correlation = "–" if comparison.correlation is None else f"{comparison.correlation:.2f}"
     note = (
-        f"{comparison.within} of {len(comparison.shared)} cells are within max(0.10, twice the pooled standard "
-        f"deviation); ! marks the others. Spearman's rank correlation over all cells: {correlation}. "
+        f"{_judged(comparison)}Spearman's rank correlation over all cells: {correlation}. "
         f"Published: {reference.CITATION}."
     )
     departures = "\n".join(f"- {line}" for line in comparison.departures)
@@ -125,10 +128,23 @@ def _published(results: Results) -> str:
     )
 
 
+def _judged(comparison: Comparison) -> str:
+    """How many cells agree, of those that may be judged."""
+    said = ""
+    if comparison.judged:
+        said = (
+            f"{comparison.within} of {len(comparison.judged)} cells are within max(0.10, twice the pooled standard "
+            "deviation); ! marks the others. "
+        )
+    if comparison.other_lengths:
+        said += f"Not judged, since lengths are not the published ones: {_plain('; '.join(comparison.other_lengths))}. "
+    return said
+
+
 def _pair(cell: ComparedCell | None) -> str:
     if cell is None or cell.ours is None or cell.published is None:
         return "–"
-    return f"{cell.ours.mean:.2f} / {cell.published.mean:.2f}{'' if cell.within else ' !'}"
+    return f"{cell.ours.mean:.2f} / {cell.published.mean:.2f}{' !' if cell.within is False else ''}"
 
 
 def _differences(results: Results) -> str:

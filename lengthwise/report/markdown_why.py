@@ -26,7 +26,8 @@ def _distances(comparison: why.Comparison) -> str:
         rows.append([line.label, *(f"{line.by_layer[layer]:.3f}" for layer in layers), f"{line.overall:.3f}"])
         if line.published_overall is not None:
             theirs = (f"{line.published[layer]:.3f}" if layer in line.published else "–" for layer in layers)
-            rows.append([f"published {line.label}", *theirs, f"{line.published_overall:.3f}"])
+            unlike = "".join(f", {words}" for words in comparison.unlike(line))
+            rows.append([f"published {line.label}{unlike}", *theirs, f"{line.published_overall:.3f}"])
     seeds = "the same seed" if comparison.same_seed else "different seeds"
     title = f"{plain(comparison.task)}: attention distance to {plain(comparison.lines[0].reference)}"
     note = f"{VARIANTS[comparison.variant]} of the nearest heads, pairs of runs with {seeds}; means over lengths."

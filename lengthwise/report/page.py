@@ -10,6 +10,7 @@ from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.comparison import Comparison
+from lengthwise.records.completeness import missing
 from lengthwise.records.files import replace
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
@@ -85,6 +86,7 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
     return {
         "name": results.study.get("name", "study"),
         "summary": results.study.get("summary", ""),
+        "missing": missing(results),
         "encodings": results.encodings,
         "tasks": [_task(results, curves, notes) for curves in every],
         "seeds": sorted({run.description["seed"] for run in results.runs}),
@@ -93,6 +95,8 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "rankings": rankings(results),
         "best_order": ranking(results, "best") if has_best else [],
         "published_ranks": reference.reciprocal_ranks(results),
+        "published_curves": reference.has_curves(results),
+        "why_nothing_published": reference.why_nothing(results),
         "outcomes": found,
         "limits": {"learned": summaries.LEARNED, "saturated": SATURATED, "dead": DEAD, "dead_errors": DEAD_ERRORS},
         "panels": _panels(results, every),

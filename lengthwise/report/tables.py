@@ -61,13 +61,14 @@ def ranking_table(results: Results) -> Table:
         ["encoding", "mean_reciprocal_rank", "from_place", "to_place", "low", "high",
          "low_over_tasks", "high_over_tasks", "mean_rank", "mean_accuracy",
          "pairs_of_task_and_seed", "runs", "not_learned", "not_generalized", "generalized",
-         "published_mean_reciprocal_rank"],
+         "published_mean_reciprocal_rank", "published_tasks"],
         [
             [place.encoding, _rounded(place.reciprocal_rank), *(place.places or (None, None)),
              *_ends(place.reciprocal_rank_interval), *_ends(place.interval_over_tasks), _rounded(place.rank),
              _rounded(place.accuracy), place.columns, tallies[place.encoding].runs,
              tallies[place.encoding].unlearned, tallies[place.encoding].ungeneralized,
-             tallies[place.encoding].generalized, published.get(place.encoding)]
+             tallies[place.encoding].generalized, _known(published.scores.get(place.encoding)),
+             published.tasks if place.encoding in published.scores else None]
             for place in ranking(results)
         ],
     )  # fmt: skip

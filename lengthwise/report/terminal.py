@@ -66,7 +66,7 @@ def _ranking_notes(found: Rankings, given: list[str]) -> Iterator[str]:
         yield "no pair of task and seed is finished for all encodings yet"
         return
     known = found.outcomes
-    yield f"over {found.everything[0].columns} pairs of task and seed; ties share their mean rank"
+    yield f"over {counted(found.everything[0].columns, 'pair')} of task and seed; ties share their mean rank"
     if "reciprocal_rank_interval" not in given:
         yield f"no interval is given: some task has fewer than {FEWEST_SEEDS} seeds"
     elif "interval_over_tasks" not in given:

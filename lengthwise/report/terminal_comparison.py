@@ -15,10 +15,21 @@ from lengthwise.report.terminal_table import plain_table
 
 def comparison_tables(comparison: Comparison) -> list[RenderableType]:
     """Everything of a comparison but its curves, which are for programs."""
-    found: list[RenderableType] = [cell_table(comparison), correlation_table(comparison)]
+    found: list[RenderableType] = [Text(line, style="yellow") for line in warnings(comparison)]
+    found += [cell_table(comparison), correlation_table(comparison)]
     if comparison.order:
         found.append(order_table(comparison))
     return [*found, Text("\n".join(notes(comparison)))]
+
+
+def warnings(comparison: Comparison) -> Iterator[str]:
+    """What has to be known before the first number is read."""
+    if comparison.missing:
+        yield comparison.missing.words
+    if comparison.other_lengths:
+        which = "Some lengths" if comparison.judged else "Lengths"
+        lines = "".join(f"\n  {line}" for line in comparison.other_lengths)
+        yield f"{which} are not the published ones, so these cells are not judged:{lines}"
 
 
 def cell_table(comparison: Comparison) -> Table:
@@ -27,11 +38,11 @@ def cell_table(comparison: Comparison) -> Table:
         f"Accuracy on unseen lengths, {comparison.checkpoint} checkpoint: mean ± standard deviation (seeds)"
     )
     table.add_column("task, encoding")
-    for heading in ("ours", "published", "difference", "allowed", "within"):
+    for heading in ("ours", "published", "difference", *(("allowed", "within") if comparison.judged else ())):
         table.add_column(heading, justify="right")
     before = ""
     for cell in comparison.shared:
-        if not (cell.ours and cell.published and cell.difference is not None and cell.tolerance is not None):
+        if not (cell.ours and cell.published and cell.difference is not None):
             continue
         if cell.title != before:
             table.add_row(Text(cell.title, style="bold"))
@@ -41,17 +52,27 @@ def cell_table(comparison: Comparison) -> Table:
             Text.assemble(_figure(cell.ours), mark),
             _figure(cell.published),
             _difference(cell.difference, cell.tolerance),
-            beside(cell.tolerance, abs(cell.difference)),
-            Text("yes", style="green") if cell.within else Text("no", style="red"),
+            *(_verdict(cell.difference, cell.tolerance) if comparison.judged else ()),
         )
         before = cell.title
-    table.caption = (
-        f"{comparison.within} of {counted(len(comparison.shared), 'cell')} within: the difference is at most {CLOSE} "
-        "or twice the pooled standard deviation"
-    )
+    lines = []
+    if comparison.judged:
+        lines.append(
+            f"{comparison.within} of {counted(len(comparison.judged), 'cell')} within: the difference is at most "
+            f"{CLOSE} or twice the pooled standard deviation"
+        )
     if any(cell.unlearned for cell in comparison.shared):
-        table.caption += "\n* some seed did not learn its training lengths: no failure to generalize"
+        lines.append("* some seed did not learn its training lengths: no failure to generalize")
+    table.caption = "\n".join(lines) or None
     return table
+
+
+def _verdict(difference: float, allowed: float | None) -> tuple[str | Text, Text]:
+    """What is allowed, and whether the difference is no more."""
+    if allowed is None:
+        return Text("–", style="dim"), Text("–", style="dim")
+    within = abs(difference) <= allowed
+    return beside(allowed, abs(difference)), Text("yes", style="green") if within else Text("no", style="red")
 
 
 def correlation_table(comparison: Comparison) -> Table:
@@ -145,8 +166,8 @@ def _figure(figure: Figure) -> str:
     return f"{figure.mean:.2f}{spread} ({figure.seeds})"
 
 
-def _difference(difference: float, allowed: float) -> str:
-    text = beside(difference, allowed, "+")
+def _difference(difference: float, allowed: float | None) -> str:
+    text = f"{difference:+.2f}" if allowed is None else beside(difference, allowed, "+")
     return text if float(text) else "+0.00"  # never -0.00
 
 

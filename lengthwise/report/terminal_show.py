@@ -1,7 +1,9 @@
 """What `lengthwise show` prints of a study."""
 
 from rich.console import RenderableType
+from rich.text import Text
 
+from lengthwise.records.completeness import missing
 from lengthwise.records.rows import Results
 from lengthwise.report.terminal import length_tables, overall_tables, ranking_table
 from lengthwise.report.terminal_statistics import statistics_tables
@@ -9,7 +11,9 @@ from lengthwise.report.terminal_statistics import statistics_tables
 
 def show_tables(results: Results, checkpoint: str = "last") -> list[RenderableType]:
     """What matters most comes first; tables by length, of which there are most, come last."""
+    partial = missing(results)
     return [
+        *([Text(partial.words, style="yellow")] if partial else []),
         *overall_tables(results, checkpoint),
         ranking_table(results, checkpoint),
         *statistics_tables(results, checkpoint),

@@ -73,6 +73,11 @@ class Comparison:
     """Whether the runs of a pair share their seed, and so began with the same weights."""
     lines: list[Distances]
 
+    def unlike(self, line: Distances) -> list[str]:
+        """What keeps the published distances of a line from being compared with ours."""
+        divergence = ["another divergence"] if self.variant == "distance" else []
+        return divergence + ([f"of {LAYERS} layers"] if len(line.by_layer) != LAYERS else [])
+
 
 def comparisons(analysis: AnalysisRows, task: str) -> list[Comparison]:
     """Each variant, with pairs of the same seed and of different seeds apart."""

@@ -22,22 +22,23 @@ def distance_table(analysis: AnalysisRows, tasks: list[str]) -> Table:
         for comparison in why.comparisons(analysis, task):
             for line in comparison.lines:
                 shared = comparison.same_seed and line.encoding != line.reference
+                unlike = "; ".join(comparison.unlike(line)) if line.published_overall is not None else None
                 about = [task, VARIANTS[comparison.variant], "same" if shared else "different", line.label]
                 for layer, distance in line.by_layer.items():
                     rows.append(
                         [*about, line.reference, layer, rounded(distance), rounded(line.seen.get(layer)),
                          rounded(line.unseen.get(layer)), line.pairs, line.examples,
-                         rounded(line.published.get(layer))]
+                         rounded(line.published.get(layer)), unlike if layer in line.published else None]
                     )  # fmt: skip
                 rows.append(
                     [*about, line.reference, "all", rounded(line.overall), None, None, line.pairs, line.examples,
-                     rounded(line.published_overall)]
+                     rounded(line.published_overall), unlike]
                 )  # fmt: skip
     return Table(
         "attention-distance",
         "Distance between the attention of two models, nearest heads, by layer",
         ["task", "divergence", "seeds_of_a_pair", "encoding", "reference", "layer", "distance", "distance_seen",
-         "distance_unseen", "pairs_of_runs", "examples_of_a_pair", "published"],
+         "distance_unseen", "pairs_of_runs", "examples_of_a_pair", "published", "published_is"],
         rows,
     )  # fmt: skip
 

@@ -1,0 +1,66 @@
+"""Which runs of a study are not there: what its description asks for, less what is finished."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from lengthwise.records.rows import Results
+
+MOST_NAMED = 3
+"""More missing tasks, encodings or seeds than this are counted, not named."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """How much of a study is finished, and what is not."""
+
+    finished: int
+    expected: int
+    """Tasks x encodings x seeds of the study."""
+    tasks: list[str]
+    """Those without a single finished run; so with encodings and seeds."""
+    encodings: list[str]
+    seeds: list[int]
+    others: int
+    """Missing runs whose task, encoding and seed all have finished runs."""
+
+    @property
+    def words(self) -> str:
+        """One line, such as: 5 of 255 runs of this study; missing: 16 tasks, seeds 2 and 3."""
+        wholes = [
+            _named(each, noun)
+            for noun, each in (("task", self.tasks), ("encoding", self.encodings), ("seed", self.seeds))
+            if each
+        ]
+        if self.others:
+            kind = "other run" if wholes else "run"
+            wholes.append(f"{self.others:,} {kind}{'' if self.others == 1 else 's'}")
+        return f"{self.finished:,} of {self.expected:,} runs of this study; missing: {', '.join(wholes)}"
+
+
+def missing(results: Results) -> Missing | None:
+    """None where nothing is missing, or where the study does not say which runs it asks for."""
+    tasks, encodings, seeds = (results.study.get(key, []) for key in ("task_order", "encoding_order", "seeds"))
+    expected = set(product(tasks, encodings, seeds))
+    there = expected & {
+        (run.description["task"], run.description["encoding"], run.description["seed"]) for run in results.runs
+    }
+    absent = expected - there
+    if not absent:
+        return None
+    with_runs = [set(each) for each in zip(*there, strict=True)] or [set(), set(), set()]
+    return Missing(
+        len(there),
+        len(expected),
+        [task for task in tasks if task not in with_runs[0]],
+        [encoding for encoding in encodings if encoding not in with_runs[1]],
+        [seed for seed in seeds if seed not in with_runs[2]],
+        sum(all(part in known for part, known in zip(run, with_runs, strict=True)) for run in absent),
+    )
+
+
+def _named(items: Sequence[object], noun: str) -> str:
+    if len(items) > MOST_NAMED:
+        return f"{len(items)} {noun}s"
+    *firsts, last = map(str, items)
+    return f"{noun}s {', '.join(firsts)} and {last}" if firsts else f"{noun} {last}"
