@@ -167,6 +167,24 @@ def test_the_published_protocol_gave_what_its_page_says() -> None:
     assert [round(by_length[length], 2) for length in (22, 23, 24, 25)] == [1.0, 0.74, 0.16, 0.01]
 
 
+def test_the_fewer_distances_t5_tells_apart_the_better_as_its_page_says() -> None:
+    from lengthwise.records.rows import load_results
+
+    results = load_results(ROOT / "results/t5-reach")
+    page = (ROOT / "docs/results.md").read_text()
+    section = page[page.index("## The fewer distances") :]
+    rows = re.findall(r"^\| `(.+?)` \| .+? \| (\d\.\d\d) \| (\d\.\d\d) \| (\d\.\d\d) \|$", section, re.MULTILINE)
+    means = {key: sum(seeds.values()) / len(seeds) for key, seeds in results.accuracies().items()}
+    assert {encoding: said for encoding, *said in rows} == {
+        encoding: [f"{means[task, encoding]:.2f}" for task in results.tasks] for encoding in results.encodings
+    }
+    fewer = [f"t5(buckets={n},max_distance={m})" for n, m in ((16, 12), (8, 6), (4, 3))]
+    for task in results.tasks:
+        assert means[task, fewer[0]] < means[task, fewer[1]] < means[task, fewer[2]]
+        assert means[task, fewer[0]] <= means[task, "t5"], "all of its numbers are trained, and it does not help"
+    assert min(run.accuracy("last", seen=True) for run in results.runs) >= 0.955
+
+
 def test_buckets_that_training_never_reaches_begin_where_the_page_says() -> None:
     """At length 23 of copy.repeat, which is where T5 fails."""
     from lengthwise.encodings.t5 import bucket_of_distance
