@@ -5,7 +5,7 @@ import lengthwise as lw
 lw.task("copy.repeat").sample(length=5, count=2)
 lw.encoding("rotary", fraction=0.5)
 results = lw.run("quickstart", out="runs/quickstart")
-results.table()
+results.table()  # a row for each run and length, of the weights at the end
 """
 
 from collections.abc import Iterable, Sequence

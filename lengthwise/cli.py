@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,7 @@ from lengthwise.stretching.command_line import extend_app
 
 if TYPE_CHECKING:
     from lengthwise.records.rows import Results
+    from lengthwise.tasks.task import Task
 
 app = typer.Typer(
     help="What happens when a Transformer trained on short sequences meets longer ones, and why.",
@@ -89,10 +91,11 @@ def list_command(what: Listed, as_json: AsJson = False) -> None:
     for key in shown:
         table.add_column(key, no_wrap=key != "summary", overflow="fold")
     for row in rows:
-        settings = ", ".join(f"{name}={value}" for name, value in row.get("settings", {}).items())
-        cells = [_plain(str(row[key])) for key in shown]
-        table.add_row(*cells[:-1], cells[-1] + (f" [dim]({_plain(settings)})[/dim]" if settings else ""))
+        *cells, summary = (_plain(str(row[key])) for key in shown)
+        table.add_row(*cells, summary + "".join(f" [dim]({_plain(note)})[/dim]" for note in _notes(row)))
     console.print(table)
+    if any(row.get("steps") for row in rows):
+        console.print("\n(steps): with `--scratchpad full`, `minimal` or parts such as `input+output`", style="dim")
 
 
 @app.command()
@@ -101,7 +104,7 @@ def sample(
     length: Annotated[int, typer.Option(min=1, max=100_000, help="What the task calls length.")] = 5,
     count: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 3,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    scratchpad: Annotated[str, typer.Option(help="A scratchpad format, e.g. full or minimal.")] = "none",
+    scratchpad: Annotated[str, typer.Option(help="A scratchpad format: full, minimal, input+output ...")] = "none",
     settings: Settings = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
@@ -183,7 +186,7 @@ def compare_command(
 
 @app.command()
 def report(
-    runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
+    runs: Runs,
     out: Annotated[
         Path | None,
         typer.Option(help="A .html page (report.html), a .md file, the curves alone as .svg or .png, or a folder."),
@@ -204,7 +207,7 @@ def report(
 
 @app.command("collect")
 def collect_command(
-    runs: Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")],
+    runs: Runs,
     out: Annotated[Path, typer.Option(help="Folder for a few small files.")],
     failures: Annotated[
         int | None, typer.Option(min=0, help="Wrong answers to keep of each run and length; by default all.")
@@ -227,7 +230,7 @@ def dataset(
     task: Annotated[str, typer.Argument(help="A task, e.g. addition.")],
     out: Annotated[Path, typer.Option(help="Folder for train, validation and test as JSON lines, and a manifest.")],
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    scratchpad: Annotated[str, typer.Option(help="A scratchpad format, e.g. full or minimal.")] = "none",
+    scratchpad: Annotated[str, typer.Option(help="A scratchpad format: full, minimal, input+output ...")] = "none",
     everything: Annotated[bool, typer.Option("--all", help="Every example there is, each once.")] = False,
     imported: Annotated[
         Path | None,
@@ -281,13 +284,22 @@ def _print_each(*things: RenderableType) -> None:
         console.print()
 
 
+def _notes(row: dict[str, Any]) -> list[str]:
+    """What stands behind the summary of a listed thing."""
+    settings = ", ".join(f"{name}={value}" for name, value in row.get("settings", {}).items())
+    command = f"run by `lengthwise {row['command']}`" if row.get("command", "run") != "run" else ""
+    return [note for note in (settings, "steps" if row.get("steps") else "", command) if note]
+
+
 def _task_rows() -> list[dict[str, Any]]:
+    from lengthwise.study import make_task
+
     rows = []
     for name, entry in registry.tasks.entries.items():
         row = {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
-        about = {"published": "", "train": "", "test": "", "length_means": "", "symbols": [], "chance": {}}
+        about = {"published": "", "train": "", "test": "", "length_means": "", "symbols": [], "chance": {}, "steps": []}
         if name != "file":  # which has nothing to show before it is given a file
-            task = registry.tasks.get(name)()
+            task = make_task(name)
             row["settings"] = dataclasses.asdict(task.config)
             about = {
                 "published": task.published_split,
@@ -296,16 +308,18 @@ def _task_rows() -> list[dict[str, Any]]:
                 "length_means": task.length_means,
                 "symbols": list(task.vocabulary.symbols),
                 "chance": _chances(task),
+                "steps": [part.name.lower() for part in task.step_parts],
             }
         rows.append({**row, **about})
     return rows
 
 
-def _chances(task: Any) -> dict[int, float]:
+def _chances(task: "Task") -> dict[int, float]:
     """Length -> chance accuracy, the mean over the buckets of that length."""
     found: dict[int, list[float]] = {}
-    for bucket in (*task.buckets(task.train_lengths), *task.buckets(task.test_lengths)):
-        found.setdefault(task.length_of(bucket), []).append(task.chance(bucket))
+    with registry.asking(f"task {task.name}", type(task), "chance"):
+        for bucket in (*task.buckets(task.train_lengths), *task.buckets(task.test_lengths)):
+            found.setdefault(task.length_of(bucket), []).append(task.chance(bucket))
     return {length: sum(values) / len(values) for length, values in found.items()}
 
 
@@ -318,13 +332,15 @@ def _component_rows(components: registry.Registry) -> list[dict[str, Any]]:
 
 def _study_rows() -> list[dict[str, Any]]:
     from lengthwise import configuration
-    from lengthwise.study import shipped_studies
+    from lengthwise.study import shipped_stretch_studies, shipped_studies
 
     rows = []
-    for name, path in shipped_studies().items():
-        table = configuration.load(path)
-        runs = len(table["tasks"]) * len(table["encodings"]) * len(table["seeds"])
-        rows.append({"name": name, "runs": runs, "summary": table["summary"], "file": str(path)})
+    for command, studies in {"run": shipped_studies(), "extend study": shipped_stretch_studies()}.items():
+        for name, path in studies.items():
+            table = configuration.load(path)
+            runs = math.prod(len(table[part]) for part in ("tasks", "encodings", "seeds", "twins") if part in table)
+            about = {"summary": table["summary"], "file": str(path), "command": command}
+            rows.append({"name": name, "runs": runs, **about})
     return rows
 
 

@@ -9,7 +9,9 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from lengthwise.errors import UserError, nearest
+
+VARIABLE = "LENGTHWISE_PATH"
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,9 @@ class Registry:
 
     def entry(self, name: str) -> Entry:
         if name not in self.entries:
-            raise UserError(f"unknown {self.kind} {name!r}; {nearest(name, self.entries)}")
+            _, *searched = map(str, self._directories())
+            where = f"{VARIABLE}: searched {', '.join(searched)}" if searched else f"{VARIABLE} is not set"
+            raise UserError(f"unknown {self.kind} {name!r}; {nearest(name, self.entries)} ({where})")
         return self.entries[name]
 
     def get(self, name: str) -> Any:
@@ -69,12 +75,10 @@ class Registry:
 
     def _directories(self) -> Iterator[Path]:
         yield Path(__file__).parent / self.folder
-        for root in os.environ.get("LENGTHWISE_PATH", "").split(os.pathsep):
-            if not root:
-                continue
-            if not Path(root).is_dir():
-                raise UserError(f"LENGTHWISE_PATH names {root!r}, which is not a folder")
-            yield Path(root) / self.folder
+        for root in os.environ.get(VARIABLE, "").split(os.pathsep):
+            if root:
+                _refuse_other_folders(Path(root))
+                yield Path(root) / self.folder
 
     def _load(self, file: Path) -> ModuleType:
         if file.parent == Path(__file__).parent / self.folder:
@@ -116,6 +120,42 @@ def _read_entries(file: Path) -> Iterator[Entry]:
         if name is not None:
             text = ast.get_docstring(node) or ast.get_docstring(module) or ""
             yield Entry(name, node.name, file, text.split("\n\n")[0].replace("\n", " "), settings)
+
+
+def _refuse_other_folders(root: Path) -> None:
+    """A folder in which nothing can be found is a mistake, most often one level too deep."""
+    if not root.is_dir():
+        raise UserError(f"{VARIABLE} names {str(root)!r}, which is not a folder")
+    folders = [registry.folder for registry in (tasks, encodings, extensions)]
+    if not any((root / folder).is_dir() for folder in folders):
+        hint = f"; did you mean {str(root.parent)!r}?" if root.name in folders else ""
+        told = f"{', '.join(folders[:-1])} or {folders[-1]}"
+        raise UserError(f"{VARIABLE} names {str(root)!r}, which holds no folder named {told}{hint}")
+
+
+@contextmanager
+def asking(what: str, cls: type, hook: str, but: type[Exception] = UserError) -> Iterator[None]:
+    """Around a call of code that others wrote: what fails there is one line with the file, the line and the hook.
+
+    `what`: for example `task alternate`. Errors of the kind `but` go through, and those that are for users anyhow.
+    """
+    try:
+        yield
+    except (UserError, but):
+        raise
+    except Exception as error:
+        places = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == file_of(cls)]
+        said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        raise UserError(f"{written_in(what, cls, *places[-1:])}: {hook} fails: {said}") from error
+
+
+def written_in(what: str, cls: type, line: int | None = None) -> str:
+    """`task alternate (my_folder/tasks/alternate.py:41)`."""
+    return f"{what} ({file_of(cls)}{f':{line}' if line else ''})"
+
+
+def file_of(cls: type) -> str:
+    return getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__
 
 
 tasks = Registry("task", "tasks")

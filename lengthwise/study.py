@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,14 @@ from lengthwise import configuration, registry
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import ModelConfig, with_size
-from lengthwise.tasks.task import Task
+from lengthwise.tasks.check import check, refuse_incomplete
+from lengthwise.tasks.task import Span, Task
 
 SHIPPED = Path(__file__).parent / "studies"
+SHIPPED_STRETCHING = Path(__file__).parent / "stretching"
+"""Where studies of stretching are; another command runs them."""
 
-NUMERICS = 5
+NUMERICS = 6
 """Part of every fingerprint: raised when a change to this code changes the numbers of a run.
 
 5: of equally good validations the latest is `best`, no more the earliest.
@@ -120,7 +123,8 @@ class Study:
             raise ValueError(f"name must be a plain word, not {self.name!r}")
         for task in self.tasks:
             choice = self.choice(task)
-            choice.data.spans(make_task(choice.task))
+            spans = choice.data.spans(make_task(choice.task))
+            _check_task(json.dumps(choice.task, sort_keys=True), *spans)
         for choice in self.encodings:
             for layer in read_encoding(choice).layers:
                 registry.encodings.entry(layer["name"])
@@ -186,6 +190,10 @@ def shipped_studies() -> dict[str, Path]:
     return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
 
 
+def shipped_stretch_studies() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(SHIPPED_STRETCHING.glob("*.toml"))}
+
+
 def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
     """A shipped study by its name, or any study by its file; `assignments` as in `--set training.steps=2000`."""
     shipped = shipped_studies()
@@ -193,6 +201,8 @@ def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
         path = shipped[name]
     elif Path(name).suffix == ".toml":
         path = Path(name)
+    elif name in shipped_stretch_studies():
+        raise UserError(f"{name} is run by another command: lengthwise extend study {name} --corpus TEXTS --out OUT")
     else:
         raise UserError(f"unknown study {name!r}; {nearest(name, shipped)} (a file must end in .toml)")
     table = {"name": path.stem, **configuration.load(path)}
@@ -224,7 +234,19 @@ def make_task(choice: str | Mapping[str, Any]) -> Task:
     if settings["name"].endswith(".jsonl"):
         settings = {**settings, "name": "file", "path": settings["name"]}
     cls = registry.tasks.get(settings.pop("name"))
-    return cls(configuration.read(cls.Config, settings, f"task {cls.name}"))
+    what = f"task {cls.name}"
+    with registry.asking(what, cls, "Config"):
+        config = configuration.read(cls.Config, settings, what)
+    with registry.asking(what, cls, "__init__"):
+        task = cls(config)
+    refuse_incomplete(task)
+    return task
+
+
+@lru_cache(maxsize=1024)
+def _check_task(choice: str, train: Span, test: Span) -> None:
+    """`choice`: as JSON. A study may name a task often, with other scratchpads and learning rates: it is asked once."""
+    check(make_task(json.loads(choice)), train, test)
 
 
 def task_table(choice: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +282,8 @@ def _resolve(choice: EncodingChoice) -> EncodingChoice:
     for settings in choice.layers:
         cls = registry.encodings.get(settings["name"])
         given = {key: value for key, value in settings.items() if key != "name"}
-        config = configuration.read(cls.Config, given, f"encoding {cls.name}")
+        with registry.asking(f"encoding {cls.name}", cls, "Config"):
+            config = configuration.read(cls.Config, given, f"encoding {cls.name}")
         layers.append({"name": cls.name, **configuration.table(config)})
     return EncodingChoice(choice.label, tuple(layers))
 

@@ -202,12 +202,14 @@ def test_unfinished_runs_are_said_to_be_unfinished(lengthwise: Call, study: Path
         file.unlink()
     code, out, error = lengthwise("show", "runs/mine")
     assert code == 0 and "unfinished: copy.repeat/alibi/seed-1" in error
-    assert "alibi" not in out
+    said, _, tables = out.partition("\n")
+    assert said == "2 of 4 runs of this study; missing: alibi" and "alibi" not in tables
     code, _, error = lengthwise("collect", "runs/mine", "--out", "collected")
     names = "copy.repeat/alibi/seed-1, copy.repeat/alibi/seed-2"
     assert code == 0 and error == f"unfinished, only their names go along: {names}\n"
     code, out, error = lengthwise("show", "collected")
-    assert code == 0 and "unfinished: copy.repeat/alibi/seed-1" in error and "alibi" not in out
+    assert code == 0 and "unfinished: copy.repeat/alibi/seed-1" in error
+    assert "alibi" not in out.partition("\n")[2]
 
 
 def test_runs_that_others_train_are_said_to_be(lengthwise: Call, study: Path) -> None:
@@ -262,9 +264,22 @@ def test_lists_are_complete_and_machine_readable(lengthwise: Call) -> None:
     encodings = json.loads(lengthwise("list", "encodings", "--json")[1])
     assert {row["name"] for row in encodings} >= {"none", "sinusoidal", "learned", "t5", "alibi", "rotary"}
     assert {row["name"]: row["settings"] for row in encodings}["rotary"]["fraction"] == "0.25"
+    assert tasks["addition"]["steps"] == ["input", "computation", "output", "variables", "remaining"]
+    assert tasks["lego"]["steps"] == ["input", "computation", "output", "remaining"] and not tasks["scan"]["steps"]
     for what in ("tasks", "encodings", "studies"):
         code, out, _ = lengthwise("list", what)
         assert code == 0 and all(row["name"] in out for row in json.loads(lengthwise("list", what, "--json")[1]))
+
+
+def test_lists_mark_tasks_with_steps_and_studies_of_another_command(lengthwise: Call) -> None:
+    *lines, hint = lengthwise("list", "tasks")[1].splitlines()
+    assert sum(line.rstrip().endswith("(steps)") for line in lines) == 8
+    assert hint.startswith("(steps): with `--scratchpad full`")
+    commands = {row["name"]: row["command"] for row in json.loads(lengthwise("list", "studies", "--json")[1])}
+    assert commands["quickstart"] == "run" and commands["headscale-small"] == "extend study"
+    assert lengthwise("list", "studies")[1].count("(run by `lengthwise extend study`)") == 1
+    code, _, error = lengthwise("run", "headscale-small")
+    assert code == 2 and "lengthwise extend study headscale-small --corpus TEXTS --out OUT" in error
 
 
 def test_sample_is_what_python_gives(lengthwise: Call) -> None:

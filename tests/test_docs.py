@@ -84,8 +84,7 @@ def write_files(page: Path, folder: Path) -> None:
 
 def execute(program: str, folder: Path) -> None:
     """In a process of its own: what has been found in LENGTHWISE_PATH is found once."""
-    (folder / "my_folder").mkdir(exist_ok=True)
-    environment = {**os.environ, "LENGTHWISE_PATH": "my_folder"}
+    environment = {**os.environ, "LENGTHWISE_PATH": "my_folder" if (folder / "my_folder").exists() else ""}
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -117,6 +116,28 @@ def test_the_documented_study_has_as_many_runs_as_it_says() -> None:
     (text,) = blocks(ROOT / "docs/adding-a-study.md", "toml")
     assert "These are 2 x 3 x 3 = 18 runs" in (ROOT / "docs/adding-a-study.md").read_text()
     assert len(study_from({"name": "mine", **tomllib.loads(text)}).runs()) == 18
+
+
+def test_the_page_of_studies_names_every_scratchpad_and_every_task_with_steps() -> None:
+    from lengthwise import registry
+    from lengthwise.examples import STEP_PARTS
+    from lengthwise.scratchpad import PUBLISHED
+
+    text = (ROOT / "docs/adding-a-study.md").read_text().split("## Scratchpads")[1].split("\n## ")[0]
+    stepped = {name for name in registry.tasks.names() if registry.tasks.get(name).step_parts}
+    assert len(stepped) == 8 and "Eight tasks have steps" in text
+    for name in (*PUBLISHED, *stepped, *(part.name.lower() for part in STEP_PARTS)):
+        assert f"`{name}`" in text, name
+    without = {name for name in stepped if len(registry.tasks.get(name).step_parts) < len(STEP_PARTS)}
+    assert without == {"sort.symbols", "sort.numbers", "lego"}
+    first = registry.tasks.get("addition")().sample(2, 1, 0, "full")[0][1].split(": ", 1)[1].split(" ; ")[:5]
+    assert first == re.findall(r"^\| `\w+` \| .* \| `(.*)` \|$", text, flags=re.MULTILINE)
+
+
+def test_the_page_of_studies_names_every_column_of_the_rows(finished: tuple[Path, Any]) -> None:
+    text = (ROOT / "docs/adding-a-study.md").read_text().split("## Its rows")[1].split("\n## ")[0]
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?`) \|", text, flags=re.MULTILINE)))
+    assert sorted(named) == sorted((*finished[1].rows[0], "answers"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,14 +1,17 @@
 """Building a decoder from settings, and its initial weights from a seed."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from lengthwise import configuration, registry
+from lengthwise.encodings.check import check
 from lengthwise.encodings.encoding import Encoding, Geometry
 from lengthwise.model.attention import Attention
 from lengthwise.model.config import ModelConfig
@@ -41,6 +44,8 @@ def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[st
         logit_scale=config.logit_scale,
         embedding_deviation=config.embedding_deviation,
     )
+    for table in layers:
+        _check(json.dumps(dict(table)), geometry)
     shared: dict[str, Encoding] = {}
     chosen = []
     for layer in range(config.layers):
@@ -57,7 +62,18 @@ def make_encoding(table: Mapping[str, Any], geometry: Geometry) -> Encoding:
     settings = dict(table)
     name = settings.pop("name")
     cls = registry.encodings.get(name)
-    return cls(configuration.read(cls.Config, settings, f"encoding {name}"), geometry)
+    what = f"encoding {name}"
+    with registry.asking(what, cls, "Config"):
+        config = configuration.read(cls.Config, settings, what)
+    with registry.asking(what, cls, "__init__", but=ValueError):  # with which it refuses settings
+        return cls(config, geometry)
+
+
+@lru_cache(maxsize=1024)
+def _check(table: str, geometry: Geometry) -> None:
+    """`table`: as JSON. Not on the device that a model is built for: there it may have no numbers."""
+    with torch.device("cpu"):
+        check(make_encoding(json.loads(table), geometry))
 
 
 def initialize(model: Decoder, seed: int) -> None:

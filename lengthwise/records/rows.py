@@ -22,6 +22,7 @@ Measure = Literal["answer", "text"]
 Without a scratchpad they are the same: answers are then judged by exact match, the end included.
 """
 
+CHECKPOINTS = ("last", "best")
 ROWS = "rows.jsonl"
 FAILURES = "failures.jsonl"
 ANALYSIS = "analysis"
@@ -107,13 +108,19 @@ class Results:
         """The longest training length."""
         return max(r.description["train_lengths"][1] for r in self.runs if r.description["task"] == task)
 
-    def table(self) -> Any:
-        """The rows as a Polars data frame."""
+    def table(self, checkpoint: str | None = "last") -> Any:
+        """The rows of one checkpoint as a Polars data frame: the weights at the end, or those best in validation.
+
+        `None` for both: each length of a run then comes twice, told apart by the column `checkpoint`.
+        """
+        if checkpoint not in (*CHECKPOINTS, None):
+            raise UserError(f"checkpoint must be {' or '.join(map(repr, CHECKPOINTS))}, or None, not {checkpoint!r}")
         try:
             import polars
         except ImportError:
             raise UserError("tables need Polars: pip install 'lengthwise[report]'") from None
-        return polars.DataFrame(self.rows)
+        chosen = [row for row in self.rows if checkpoint in (row["checkpoint"], None)]
+        return polars.DataFrame(chosen, infer_schema_length=None)  # the first rows may lack a column of later ones
 
 
 def right(row: Row, measure: Measure) -> int:
@@ -212,7 +219,7 @@ def _refuse_incomplete(file: Path, name: str, rows: list[Row]) -> None:
     """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples."""
     judged = {
         checkpoint: Counter((row["seen"], row["length"], row["n"]) for row in rows if row["checkpoint"] == checkpoint)
-        for checkpoint in ("last", "best")
+        for checkpoint in CHECKPOINTS
     }
     if not rows or judged["last"] != judged["best"]:
         raise RunError(f"{file} lacks rows of {name}; restore it, or delete its folder and run or collect again")

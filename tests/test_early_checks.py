@@ -1,0 +1,249 @@
+"""Mistakes in one's own task or encoding, or in where it is looked for: one line, before anything is written."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import small_table
+from test_command_line import Call, lengthwise, toml  # noqa: F401 (a fixture)
+from test_one_file import ENCODING, TASK
+
+from lengthwise import registry, study
+from lengthwise.encodings.check import check as check_encoding
+from lengthwise.encodings.encoding import Geometry
+from lengthwise.errors import UserError
+from lengthwise.model import build
+from lengthwise.tasks import check as task_check
+from lengthwise.tasks.task import Task
+
+Write = Callable[[str, str], Path]
+
+
+def forget() -> None:
+    """What has been found, imported and checked so far."""
+    for found in (registry.tasks, registry.encodings, registry.extensions):
+        found.__dict__.pop("entries", None)
+    for name in [name for name in sys.modules if name.startswith("lengthwise_path_")]:
+        del sys.modules[name]
+    study._check_task.cache_clear()
+    build._check.cache_clear()
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes a file into a folder of LENGTHWISE_PATH."""
+    root = tmp_path / "mine"
+    root.mkdir()
+    monkeypatch.setenv("LENGTHWISE_PATH", str(root))
+    forget()
+
+    def file(name: str, content: str) -> Path:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(content)
+        return root / name
+
+    yield file
+    monkeypatch.undo()
+    forget()
+
+
+def refusal(call: Call, tmp_path: Path, **changes: object) -> str:
+    """What `run` says to a study that it refuses: one line, and nothing is written."""
+    (tmp_path / "toy.toml").write_text(toml(small_table(**changes)))
+    code, out, error = call("run", "toy.toml", "--device", "cpu")
+    assert code == 2 and not out and not Path("runs").exists()
+    assert error.startswith("error: ") and error.count("\n") == 1, error
+    return error.removeprefix("error: ").strip()
+
+
+CHANCE = TASK[TASK.index("    def chance") :]
+DRAWN = "generator.integers(8, size=(count, length))"
+
+BAD_TASKS = {
+    "no chance": ("", CHANCE, "{}: chance is missing"),
+    "chance fails": ("return 1 / (length - length)", "return 1 / 8", "{:LINE}: chance fails: ZeroDivisionError: "),
+    "chance above one": ("return 8", "return 1 / 8", r"{}: chance\(2\) must be 0 to 1, not 8"),
+    "axes turned round": (
+        "generator.integers(8, size=(length, count))",
+        DRAWN,
+        r"{}: draw\(4, count=2\) must return arrays of \(count, tokens\) or \(tokens\): column 1 \(PROMPT\) has the "
+        r"shape \(4, 2\)",
+    ),
+    "an unknown id": ("9 + " + DRAWN, DRAWN, r"{}: draw\(\d, count=2\) must return ids of symbols, 0 to 10, or -1: "),
+    "fractions": ("1.0 * " + DRAWN, DRAWN, r"{}: draw\(2, count=2\) must return arrays of whole numbers: column 1 "),
+    "no answer": (", (Part.PROMPT, source[:, -1:])", ", (Part.ANSWER, source[:, -1:])", "{}: .*column of Part.ANSWER"),
+    "an unknown word": (
+        '"Lost:")), (',
+        '"Last:")), (',
+        "{:LINE}: draw fails: ValueError: not in the vocabulary: 'Lost:'",
+    ),
+    "no parts": (
+        "return [source]  # ",
+        "return [(",
+        r"{}: draw\(2, count=2\) must return a list of \(part, ids\), not of ndarray",
+    ),
+    "symbols twice": ('*"aabcdefgh"', '*"abcdefgh"', "{}: symbols fails: ValueError: symbols declared twice"),
+    "settings that are no dataclass": (
+        '    name = "last"\n\n    class Config:\n        symbols: int = 3\n',
+        '    name = "last"\n',
+        "{}: Config fails: TypeError: ",
+    ),
+}
+
+
+def place(pattern: str, what: str, file: Path) -> str:
+    """`{}` is the thing and its file, `{:LINE}` with the line."""
+    return pattern.replace("{}", rf"{what} \({file}\)").replace("{:LINE}", rf"{what} \({file}:\d+\)")
+
+
+@pytest.mark.parametrize("kind", BAD_TASKS)
+def test_a_wrong_task_is_refused_before_training(lengthwise: Call, write: Write, tmp_path: Path, kind: str) -> None:  # noqa: F811
+    wrong, right, message = BAD_TASKS[kind]
+    assert right in TASK
+    file = write("tasks/last.py", TASK.replace(right, wrong))
+    said = refusal(lengthwise, tmp_path, tasks=["last"])
+    assert re.fullmatch(place(message, "task last", file) + ".*", said), said
+
+
+def test_everything_that_a_task_lacks_is_named(write: Write) -> None:
+    lacking = re.sub(r"    length_means.*\n", "", TASK[: TASK.index("    def draw")])
+    write("tasks/last.py", lacking)
+    with pytest.raises(UserError, match=r"length_means and draw and chance are missing$"):
+        study.make_task("last")
+
+
+def test_the_line_that_fails_is_named(write: Write) -> None:
+    file = write("tasks/last.py", TASK.replace("return 1 / 8", "return 1 / (length - length)"))
+    number = file.read_text().splitlines().index("        return 1 / (length - length)") + 1
+    with pytest.raises(UserError, match=rf"last\.py:{number}\): chance fails"):
+        study.study_from(small_table(tasks=["last"]))
+
+
+def test_list_refuses_a_task_without_chance_in_a_line(lengthwise: Call, write: Write) -> None:  # noqa: F811
+    write("tasks/last.py", TASK.replace(CHANCE, ""))
+    code, out, error = lengthwise("list", "tasks")
+    assert code == 2 and not out and error.endswith("chance is missing\n") and error.count("\n") == 1
+
+
+def test_a_task_is_asked_for_a_few_examples_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = study.make_task("copy.words")
+    asked: list[tuple[int, int]] = []
+    draw = task.draw
+
+    def counted(bucket: int, count: int, generator: np.random.Generator) -> list:
+        asked.append((bucket, count))
+        return draw(bucket, count, generator)
+
+    monkeypatch.setattr(task, "draw", counted)
+    task_check.check(task, task.train_lengths, task.test_lengths)
+    assert asked == [(length, task_check.COUNT) for length in (2, 20, 21, 40)]
+
+
+def test_what_is_shipped_passes() -> None:
+    for name in registry.tasks.names():
+        if name != "file":
+            task = study.make_task(name)
+            task_check.check(task, task.train_lengths, task.test_lengths)
+    for name in registry.encodings.names():
+        for geometry in (Geometry.of(16, 2), Geometry.of(64, 4, context=1), Geometry.of(96, 3, context=2)):
+            check_encoding(build.make_encoding({"name": name}, geometry))
+
+
+HOOKS = {
+    "embed": ("x, positions", "x[:1]", r"\(B, T, width\) = \(2, 3, 16\), not \(1, 3, 16\)"),
+    "angles": ("positions", "positions.float()", r"\(B, T, pairs\) = \(2, 3, 4 or fewer\) or None, not \(2, 3\)"),
+    "rotate": (
+        "x, positions",
+        "x.transpose(1, 2)",
+        r"\(B, heads, T, head .*\) = \(2, 2, 3, 8\), not \(2, 3, 2, 8\)",
+    ),
+    "scale": ("positions", "positions.float()", r"a number or .* \(B, heads, T, 1\) = \(2, 2, 3, 1\), not \(2, 3\)"),
+    "by_distance": ("distance", "-distance.float()", r"\(heads, \*shape\) = \(2, 5\) or None, not \(5,\)"),
+    "bias": ("q, k, query, key", "k.sum(-1)", r"\(B, heads, T, S\) = \(2, 2, 3, 5\) or None, not \(2, 2, 5\)"),
+    "normalize": ("logits", "logits.softmax(-1).sum(-1)", r"\(B, heads, T, S\) = \(2, 2, 3, 5\), not \(2, 2, 3\)"),
+    "resolved": ("", "[1, 2]", r"a table, not \[1, 2\]"),
+}
+EMPTY = "from lengthwise.encodings.encoding import Encoding\n\n\nclass Mine(Encoding):\n    name = 'mine'\n\n"
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_wrong_hook_is_refused_before_training(lengthwise: Call, write: Write, tmp_path: Path, hook: str) -> None:  # noqa: F811
+    parameters, wrong, message = HOOKS[hook]
+    file = write("encodings/mine.py", EMPTY + f"    def {hook}(self, {parameters}):\n        return {wrong}\n")
+    said = refusal(lengthwise, tmp_path, encodings=["none", "mine"])
+    assert re.fullmatch(rf"encoding mine \({file}\): {hook} must return {message}", said), said
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_hook_that_fails_is_named(write: Write, hook: str) -> None:
+    parameters = HOOKS[hook][0]
+    file = write("encodings/mine.py", EMPTY + f"    def {hook}(self, {parameters}):\n        return self.absent\n")
+    with pytest.raises(UserError, match=rf"^encoding mine \({file}:8\): {hook} fails: AttributeError: .*absent"):
+        check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+
+
+def test_weights_need_a_deviation_and_facts_must_be_plain(write: Write) -> None:
+    weight = EMPTY + "    def __init__(self, config, geometry):\n        super().__init__(config, geometry)\n"
+    weight += "        import torch\n        self.slope = torch.nn.Parameter(torch.zeros(3))\n\n"
+    write("encodings/mine.py", weight + "    def initial(self, name):\n        return None\n")
+    with pytest.raises(UserError, match="initial must return a number for 'slope', not None"):
+        check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+    forget()
+    write("encodings/mine.py", weight + "    def resolved(self):\n        return {'slope': self.slope}\n")
+    with pytest.raises(UserError, match="resolved fails: TypeError: Object of type Parameter is not JSON serializable"):
+        check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+
+
+def test_a_constructor_that_fails_is_named(write: Write) -> None:
+    file = write("encodings/mine.py", EMPTY + "    def __init__(self, config):\n        pass\n")
+    with pytest.raises(UserError, match=rf"^encoding mine \({file}\): __init__ fails: TypeError: "):
+        build.make_encoding({"name": "mine"}, Geometry.of(16, 2))
+
+
+def test_hooks_are_asked_where_there_are_numbers(write: Write) -> None:
+    """A model is planned on no device; an encoding may look at its positions all the same."""
+    import torch
+
+    looks = "    def scale(self, positions):\n        return 1.0 + float(positions.max())\n"
+    write("encodings/mine.py", EMPTY + looks)
+    config = study.study_from(small_table()).model
+    with torch.device("meta"):
+        model = build.build(config, 64, [{"name": "mine"}], build.Lengths(8, 16))
+    assert model.embedding.weight.is_meta
+
+
+def test_a_good_pair_passes(write: Write) -> None:
+    write("tasks/last.py", TASK)
+    write("encodings/squared.py", ENCODING)
+    made = study.study_from(small_table(tasks=["last"], encodings=["squared"]))
+    (run, _) = made.runs()
+    assert isinstance(run.make_task(), Task)
+    build.build(run.model, 64, run.encoding.layers, build.Lengths(8, 16))
+
+
+def test_a_folder_in_which_nothing_can_be_found_is_refused(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("encodings/squared.py", ENCODING)
+    monkeypatch.setenv("LENGTHWISE_PATH", str(file.parent))
+    told = rf"LENGTHWISE_PATH names '{file.parent}', which holds no folder named tasks, encodings or extensions; "
+    for found in (registry.tasks, registry.encodings, registry.extensions):
+        with pytest.raises(UserError, match=told + rf"did you mean '{tmp_path / 'mine'}'\?$"):
+            found.names()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("LENGTHWISE_PATH", f"{tmp_path / 'mine'}:{tmp_path / 'empty'}")
+    with pytest.raises(UserError, match=r"empty', which holds no folder named tasks, encodings or extensions$"):
+        registry.tasks.names()
+
+
+def test_an_unknown_name_says_where_it_was_looked_for(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write("tasks/last.py", TASK)
+    with pytest.raises(UserError, match=rf"unknown task 'lost'; .* \(LENGTHWISE_PATH: searched {file.parent}\)$"):
+        study.make_task("lost")
+    monkeypatch.delenv("LENGTHWISE_PATH")
+    forget()
+    with pytest.raises(UserError, match=r"unknown task 'last'; .* \(LENGTHWISE_PATH is not set\)$"):
+        study.make_task("last")
