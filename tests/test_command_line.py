@@ -203,7 +203,7 @@ def test_unfinished_runs_are_said_to_be_unfinished(lengthwise: Call, study: Path
     code, out, error = lengthwise("show", "runs/mine")
     assert code == 0 and "unfinished: copy.repeat/alibi/seed-1" in error
     said, _, tables = out.partition("\n")
-    assert said == "2 of 4 runs of this study; missing: alibi" and "alibi" not in tables
+    assert said == "2 of 4 runs of this study; missing: encoding alibi" and "alibi" not in tables
     code, _, error = lengthwise("collect", "runs/mine", "--out", "collected")
     names = "copy.repeat/alibi/seed-1, copy.repeat/alibi/seed-2"
     assert code == 0 and error == f"unfinished, only their names go along: {names}\n"
@@ -277,7 +277,7 @@ def test_lists_mark_tasks_with_steps_and_studies_of_another_command(lengthwise: 
     assert hint.startswith("(steps): with `--scratchpad full`")
     commands = {row["name"]: row["command"] for row in json.loads(lengthwise("list", "studies", "--json")[1])}
     assert commands["quickstart"] == "run" and commands["headscale-small"] == "extend study"
-    assert lengthwise("list", "studies")[1].count("(run by `lengthwise extend study`)") == 1
+    assert " ".join(lengthwise("list", "studies")[1].split()).count("(run by `lengthwise extend study`)") == 1
     code, _, error = lengthwise("run", "headscale-small")
     assert code == 2 and "lengthwise extend study headscale-small --corpus TEXTS --out OUT" in error
 
