@@ -118,3 +118,14 @@ def test_a_tokenizer_with_more_tokens_than_the_model(folder: Path) -> None:
     object.__setattr__(subject, "tokenizer", Large())
     with pytest.raises(UserError, match="makes token 300, but the model has 300 rows"):
         subject.documents("test", folder / "corpus")
+
+
+def test_twins_of_different_precision_are_none(folder: Path, tmp_path: Path) -> None:
+    for name in ("none", "rotary", "tokens"):
+        shutil.copytree(folder / name, tmp_path / name)
+    described = json.loads((tmp_path / "none/run.json").read_text())
+    (tmp_path / "none/run.json").write_text(json.dumps({**described, "precision": "bf16"}))
+    done = extend("table", tmp_path / "none", tmp_path / "rotary", "--out", tmp_path / "table", "--scored", 8)
+    assert isinstance(done.exception, UserError), done.output
+    assert "none was trained in bf16, rotary in fp32: no twins" in str(done.exception)
+    assert not (tmp_path / "table").exists()

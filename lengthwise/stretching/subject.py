@@ -138,7 +138,7 @@ def _ours(path: Path, device: torch.device, store: Path | None) -> Subject:
         tokens,
         number,
         settings.data.passkey_share,
-        {"folder": str(path), "encodings": model.encoding_names()},
+        {"folder": str(path), "encodings": model.encoding_names(), "precision": description.get("precision")},
     )
 
 

@@ -262,6 +262,9 @@ def _refuse_strangers(nope: Subject, rope: Subject) -> None:
     assert nope.store is not None and rope.store is not None
     if nope.trained != rope.trained or nope.store.key != rope.store.key:
         raise UserError(f"{nope.name} and {rope.name} were trained on other tokens or at other lengths: no twins")
+    first, second = nope.facts["precision"], rope.facts["precision"]
+    if first != second:
+        raise UserError(f"{nope.name} was trained in {first}, {rope.name} in {second}: no twins")
 
 
 def _by_line(file: Path) -> dict[str, list[Row]]:
