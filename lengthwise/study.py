@@ -22,7 +22,8 @@ SHIPPED_STRETCHING = Path(__file__).parent / "stretching"
 NUMERICS = 6
 """Part of every fingerprint: raised when a change to this code changes the numbers of a run.
 
-5: of equally good validations the latest is `best`, no more the earliest.
+5: of equally good validations the latest is `best`, no more the earliest. 6: the last layer is finished only where
+something is predicted, and dropout after it counts those states.
 """
 
 

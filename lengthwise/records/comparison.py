@@ -10,7 +10,7 @@ import numpy as np
 from lengthwise.errors import UserError
 from lengthwise.records import published
 from lengthwise.records.completeness import Missing, missing
-from lengthwise.records.departures import departures
+from lengthwise.records.departures import departures, has_published_lengths, other_lengths
 from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.outcomes import learned, require_checkpoint
 from lengthwise.records.published import Figure
@@ -20,9 +20,6 @@ from lengthwise.records.statistics import ranks, spearman
 
 CLOSE = 0.10
 """A difference up to this, or up to twice the pooled standard deviation if that is more, is within the spread."""
-
-LENGTHS = "lengths: "
-"""How a departure in lengths begins."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +107,8 @@ class Comparison:
     """Without scratchpad: by-length figures with steps are not published."""
     departures: list[str]
     """Where our runs depart from the published protocol."""
+    other_lengths: list[str]
+    """Lengths that are not the published ones, with their tasks: cells of these are not judged."""
     missing: Missing | None
     """Runs of our study that are not there yet."""
 
@@ -139,11 +138,6 @@ class Comparison:
         """How many of the judged cells; None where there are none."""
         return sum(bool(cell.within) for cell in self.judged) if self.judged else None
 
-    @property
-    def other_lengths(self) -> list[str]:
-        """Lengths that are not the published ones, with their tasks: cells of these are not judged."""
-        return [line.removeprefix(LENGTHS) for line in self.departures if line.startswith(LENGTHS)]
-
 
 def compare(results: Results, checkpoint: str = "last") -> Comparison:
     """Our results beside the published ones. Raises where they have nothing in common."""
@@ -165,14 +159,9 @@ def compare(results: Results, checkpoint: str = "last") -> Comparison:
         _order(results, shared, checkpoint),
         _curves(results, shared, checkpoint),
         departures(_shared_runs(results, shared), checkpoint),
+        other_lengths(_shared_runs(results, shared)),
         missing(results),
     )
-
-
-def has_published_lengths(run: RunResult) -> bool:
-    """Whether it was trained and tested at the published lengths; also where it does not say."""
-    given = tuple(tuple(run.description[key]) for key in ("train_lengths", "test_lengths") if key in run.description)
-    return not given or given == published.LENGTHS.get(task_name(run))
 
 
 def other_checkpoint(checkpoint: str) -> str:

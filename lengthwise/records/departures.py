@@ -11,7 +11,7 @@ from lengthwise.records.rows import RunResult
 
 def departures(runs: Sequence[RunResult], checkpoint: str) -> list[str]:
     """One line for each kind, of runs on published tasks; none where a run does not say how it was made."""
-    lines = [*_lengths(runs), *_tasks(runs), *_encodings(runs)]
+    lines = [*(f"lengths: {line}" for line in other_lengths(runs)), *_tasks(runs), *_encodings(runs)]
     for section, expected in published.PROTOCOL.items():
         lines += _settings(runs, section, expected)
     if checkpoint != published.CHECKPOINT:
@@ -22,15 +22,26 @@ def departures(runs: Sequence[RunResult], checkpoint: str) -> list[str]:
     return lines
 
 
-def _lengths(runs: Sequence[RunResult]) -> Iterator[str]:
+def has_published_lengths(run: RunResult) -> bool:
+    """Whether it was trained and tested at the published lengths; also where it does not say."""
+    given = _lengths(run)
+    return not given or given == published.LENGTHS.get(task_name(run))
+
+
+def other_lengths(runs: Sequence[RunResult]) -> list[str]:
+    """Lengths that are not the published ones, with their tasks."""
     found: dict[str, set[str]] = defaultdict(set)
     for run in runs:
-        expected = published.LENGTHS[task_name(run)]
-        given = [run.description[key] for key in ("train_lengths", "test_lengths") if key in run.description]
-        if given and tuple(map(tuple, given)) != expected:
-            ours, theirs = (f"trained on {', tested on '.join(map(_span, lengths))}" for lengths in (given, expected))
-            found[f"lengths: {ours} (published: {theirs})"].add(task_name(run))
-    yield from _with_places(found)
+        if not has_published_lengths(run):
+            both = _lengths(run), published.LENGTHS[task_name(run)]
+            ours, theirs = (f"trained on {', tested on '.join(map(_span, lengths))}" for lengths in both)
+            found[f"{ours} (published: {theirs})"].add(task_name(run))
+    return list(_with_places(found))
+
+
+def _lengths(run: RunResult) -> tuple[tuple[int, ...], ...]:
+    """First and last length of training and of the test, as far as the run says."""
+    return tuple(tuple(run.description[key]) for key in ("train_lengths", "test_lengths") if key in run.description)
 
 
 def _tasks(runs: Sequence[RunResult]) -> Iterator[str]:
