@@ -25,20 +25,20 @@ COMPILE = """
 import inspect
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from lengthwise.model import drop_kernel, kernel, kernel_long
+from lengthwise.model import drop_kernel, kernel, kernel_long, picking
 
 KINDS = {"table": "*fp32", "part": "*fp32", "lse": "*fp32", "delta": "*fp32", "turns": "*fp32", "segments": "*i32",
-         "key": "*i32", "scale": "fp32", "inverse": "fp32"}
-NUMBERS = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "BLOCK": 256}
+         "key": "*i32", "numbers": "*i32", "scale": "fp32", "inverse": "fp32"}
+NUMBERS = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "D": 48, "F": 96, "W": 16, "BLOCK": 256}
 for function, absent in [(kernel._forward_whole, "turns"), (kernel._backward_whole, "turns"),
                          (kernel._forward_whole, "table"), (kernel._backward_whole, "table"),
                          (kernel_long._turn, ""), (kernel_long._forward, ""), (kernel_long._backward_queries, ""),
                          (kernel_long._backward_keys, ""), (drop_kernel._forward, ""),
-                         (drop_kernel._backward_kernel, "")]:
+                         (drop_kernel._backward_kernel, ""), (picking._take, ""), (picking._put, "")]:
     names = list(inspect.signature(function.fn).parameters)
     missing = {absent, "part"} if absent == "table" else {absent}
     fixed = {(names.index(n),): NUMBERS.get(n) for n in names if n in NUMBERS or n in missing}
-    pointers = {n: "*bf16" for n in ("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx")}
+    pointers = {n: "*bf16" for n in ("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked")}
     signature = {n: "constexpr" if (names.index(n),) in fixed else {**KINDS, **pointers}.get(n, "i32") for n in names}
     source = ASTSource(function, signature, constexprs=fixed)
     compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
@@ -109,16 +109,23 @@ def reference(
     seen = (distance >= 0) & (segments[..., :, None] == segments[..., None, :])
     weights = logits.masked_fill(~seen[:, :, None], float("-inf")).softmax(-1)
     if key is not None:
-        index = torch.arange(R * H * T * T, dtype=torch.int64).view(R, H, T, T)
-        x = times(index ^ key.long()[:, None, None, None, None] % 2**32, 0x9E3779B1)
-        x = times(x ^ (x >> 16), 0x7FEB352D)
-        x = times(x ^ (x >> 15), 0x846CA68B)
-        kept = (x ^ (x >> 16)) % 2**31 >= int(rate * 2**31)
+        key = key.long()[:, None] % 2**32
+        rows, columns = odd_numbers(R * H * T, key), odd_numbers(T, key ^ 0xFFFFFFFF)
+        product = times(rows[:, :, None], columns[:, None, :]).view(len(q), R, H, T, T)
+        # As numbers with a sign the upper half comes first, so that half is what a small threshold drops from.
+        kept = (product + 2**31) % 2**32 >= int(rate * 2**32)
         weights = weights * kept / (1 - rate)
     return torch.einsum("nrhts,nrshk->nrthk", weights, v)
 
 
-def times(x: Tensor, factor: int) -> Tensor:
+def odd_numbers(count: int, key: Tensor) -> Tensor:
+    x = times(torch.arange(count, dtype=torch.int64) ^ key, 0x9E3779B1)
+    x = times(x ^ (x >> 16), 0x7FEB352D)
+    x = times(x ^ (x >> 15), 0x846CA68B)
+    return (x ^ (x >> 16)) | 1
+
+
+def times(x: Tensor, factor: int | Tensor) -> Tensor:
     """Modulo 2**32, in two halves: int64 does not hold the whole product."""
     return (x * (factor & 0xFFFF) + ((x * (factor >> 16)) % 2**16) * 2**16) % 2**32
 

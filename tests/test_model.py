@@ -524,6 +524,22 @@ def test_dropout_is_independent_between_steps_places_and_neighbours(rate: float)
         assert abs(correlation) < 4 / math.sqrt(first.numel()), what
 
 
+@pytest.mark.parametrize("rate", RATES)
+def test_no_two_rows_or_columns_are_dropped_alike(rate: float) -> None:
+    """Correlations between any two, and the products over corners of rectangles, are those of chance."""
+    drawn = torch.rand(MANY, generator=torch.Generator().manual_seed(0)) >= rate
+    largest, corners = [], []
+    for mask in (kept(rate, seed_of(1)), drawn):
+        z = (mask.double() - (1 - rate)) / math.sqrt(rate * (1 - rate))
+        for each in (z, z.t()):
+            correlations = (each @ each.t() / math.sqrt(each.shape[1])).fill_diagonal_(0)
+            largest.append(float(correlations.abs().max()))
+        product = z[::2, ::2] * z[1::2, ::2] * z[::2, 1::2] * z[1::2, 1::2]
+        corners.append(float(product.mean()) * math.sqrt(product.numel()))
+    assert max(largest[:2]) < 1.25 * max(largest[2:])
+    assert abs(corners[0]) < 4
+
+
 def test_every_entry_is_dropped_as_often_as_any_other() -> None:
     rate, seeds = 0.1, 600
     times = sum(kept(rate, seed_of(number), shape=(200,)).double() for number in range(seeds))

@@ -36,8 +36,8 @@ for function, absent, numbers in [
     (norm_kernel._backward, (), {"D": 768, "B": 4, "W": 1024}),
     (norm_kernel._backward, ("dstream", "key"), {"D": 4096, "B": 1, "W": 4096}),
     (norm_kernel._add_up, (), {"B": 128, "W": 32}),
-    (norm_kernel._drop, (), {"BLOCK": 1024}),
-    (norm_kernel._drop, ("x",), {"BLOCK": 1024}),
+    (norm_kernel._drop, (), {"D": 768, "B": 4, "W": 1024}),
+    (norm_kernel._drop, ("x",), {"D": 48, "B": 32, "W": 64}),
 ]:
     names = list(inspect.signature(function.fn).parameters)
     fixed = {(names.index(n),): numbers.get(n) for n in names if n in numbers or n in absent}

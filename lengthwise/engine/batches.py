@@ -119,45 +119,49 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
     width = row_width if longest <= row_width else -(-longest // ROW_UNIT) * ROW_UNIT
     batch = batch or max(map(len, examples))
     steps = -(-max(map(len, examples)) // batch)
-    placed = [_Placed(each, steps, batch, width) for each in examples]
-    rows_K = np.max([each.placement.rows_M for each in placed], axis=0)
-    predictions_K = np.max([each.predictions_K for each in placed], axis=0)
-    shape = (steps, len(examples), int(rows_K.max()), width)
-    tokens = np.full(shape, pad, dtype=np.int32)
-    segments, positions = np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
-    predicting = np.zeros((steps, len(examples), int(predictions_K.max())), dtype=np.int32)
+    models, count = len(examples), steps * batch
+    size_NE, predictions_NE = np.zeros((2, models, count), dtype=np.int64)
+    for model, each in enumerate(examples):
+        size_NE[model, : len(each)] = each.size
+        predictions_NE[model, : len(each)] = each.size - each.prompt
+    placement = pack(size_NE.reshape(-1, batch), width)
+    rows_K = placement.rows_M.reshape(models, steps).max(axis=0)
+    predictions_NK = predictions_NE.reshape(models, steps, batch).sum(axis=2)
+    rows, predictions = int(rows_K.max()), int(predictions_NK.max())
+
+    tokens = np.full((steps, models, rows, width), pad, dtype=np.int32)
+    segments, positions = (np.zeros(tokens.shape, dtype=np.int32) for _ in range(2))
+    predicting = np.zeros((steps, models, predictions), dtype=np.int32)
     targets = np.full_like(predicting, NO_TARGET)
-    for model, each in enumerate(placed):
-        start_KE = (np.arange(steps)[:, None] * len(examples) + model) * shape[2] * width
-        cell = ((start_KE + each.place_KE).ravel()[: len(each.real), None] + each.column)[each.real]
-        tokens.ravel()[cell] = each.sequences.tokens[each.real]
-        segment_E = each.placement.segment_ME.ravel()[: len(each.real), None]
-        segments.ravel()[cell] = np.broadcast_to(segment_E, each.real.shape)[each.real]
-        positions.ravel()[cell] = np.broadcast_to(each.column, each.real.shape)[each.real]
-        step = np.repeat(np.arange(steps), each.predictions_K)
-        entry = np.arange(len(step)) - np.repeat(offsets(each.predictions_K)[:-1], each.predictions_K)
-        before = each.place_KE.ravel()[: len(each.real), None] + each.column - 1  # the state one place before
-        predicting[step, model, entry] = before[each.target]
-        targets[step, model, entry] = each.sequences.tokens[each.target]
-    real = sum(int(each.real.sum()) for each in placed)
-    return Batches(tokens, segments, positions, predicting, targets, rows_K, predictions_K, real)
+    place_NE = (placement.row_ME * width + placement.offset_ME).reshape(models, count)
+    segment_NE = placement.segment_ME.reshape(models, count)
+    step_E = np.repeat(np.arange(steps), batch)
+    for model, each in enumerate(examples):
+        real = slice(len(each))
+        size_E, place_E, source = each.size, place_NE[model, real], each.tokens.ravel()
+        line_E = np.arange(len(each)) * each.tokens.shape[1]
+        # All tokens one after the other, those of an example side by side: where each is, and where it goes.
+        column = _counted(size_E)
+        cell = np.repeat((step_E[real] * models + model) * rows * width + place_E, size_E) + column
+        tokens.ravel()[cell] = source[np.repeat(line_E, size_E) + column]
+        segments.ravel()[cell] = np.repeat(segment_NE[model, real], size_E)
+        positions.ravel()[cell] = column
+        # The same for targets, each of which is predicted by the state one place before.
+        target_E = predictions_NE[model, real]
+        column = _counted(target_E) + np.repeat(each.prompt, target_E)
+        entry = _counted(predictions_NK[model])
+        entry += np.repeat((np.arange(steps) * models + model) * predictions, predictions_NK[model])
+        predicting.ravel()[entry] = np.repeat(place_E - 1, target_E) + column
+        targets.ravel()[entry] = source[np.repeat(line_E, target_E) + column]
+    return Batches(
+        *(tokens, segments, positions, predicting, targets), rows_K, predictions_NK.max(axis=0), int(size_NE.sum())
+    )
 
 
-class _Placed:
-    """Where the examples of one model go. K steps, E examples of a step."""
-
-    def __init__(self, sequences: Sequences, steps: int, batch: int, width: int) -> None:
-        self.sequences = sequences
-        size = np.zeros(steps * batch, dtype=np.int64)
-        size[: len(sequences)] = sequences.size
-        self.placement = pack(size.reshape(steps, batch), width)
-        self.place_KE = self.placement.row_ME * width + self.placement.offset_ME
-        self.column = np.arange(sequences.tokens.shape[1])
-        self.real = self.column < sequences.size[:, None]
-        self.target = self.real & (self.column >= sequences.prompt[:, None])
-        predictions = np.zeros(steps * batch, dtype=np.int64)
-        predictions[: len(sequences)] = sequences.size - sequences.prompt
-        self.predictions_K = predictions.reshape(steps, batch).sum(axis=1)
+def _counted(sizes: np.ndarray) -> np.ndarray:
+    """0, 1, 2, ... for each of the sizes, one after the other."""
+    first = offsets(sizes)
+    return np.arange(first[-1]) - np.repeat(first[:-1], sizes)
 
 
 def best_row_width(size_E: np.ndarray, batch: int) -> int:

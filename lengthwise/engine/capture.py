@@ -167,24 +167,27 @@ class CapturedUpdater(Updater):
             self.waits = self.fleet.kernels
 
     def _launch(self, room: _Room, shape: tuple[int, int]) -> None:
-        rows, predictions = shape
-        at = {name: buffer.index_select(0, self.counter).squeeze(0) for name, buffer in room.buffers.items()}
-        batch = Batch(
-            at["tokens_KNRT"][:, :rows],
-            at["segments_KNRT"][:, :rows],
-            at["positions_KNRT"][:, :rows],
-            at["predicting_KNP"][:, :predictions],
-            at["targets_KNP"][:, :predictions],
-        )
-        keys_NL = at["keys_KLN"].t() if self.drops else None
         if self.fleet.kernels:
-            values_2N = self._two_streams(batch, keys_NL, at["rates_KN"], at["corrections_K2"])
+            values_2N = self._two_streams(room, shape)
         else:
-            values_2N = self.step(batch, keys_NL, at["rates_KN"], at["corrections_K2"])
+            batch, keys_NL = self._batch(room, shape)
+            values_2N = self.step(batch, keys_NL, self._now(room, "rates_KN"), self._now(room, "corrections_K2"))
         room.values_K2N.index_copy_(0, self.counter, values_2N[None])
         self.counter.add_(1)
 
-    def _two_streams(self, batch: Batch, keys_NL: Tensor | None, rates_N: Tensor, corrections_2: Tensor) -> Tensor:
+    def _now(self, room: _Room, name: str, out: Tensor | None = None) -> Tensor:
+        """Of one buffer, what belongs to the step that the counter stands at."""
+        if out is not None:
+            out = out[None]
+        return torch.index_select(room.buffers[name], 0, self.counter, out=out).squeeze(0)
+
+    def _batch(self, room: _Room, shape: tuple[int, int]) -> tuple[Batch, Tensor | None]:
+        """The examples of a step, and the keys of its dropout."""
+        rows, predictions = shape
+        parts = {name: self._now(room, name)[:, : rows if name in ROWS else predictions] for name in Batch.ARRAYS}
+        return Batch(*parts.values()), self._now(room, "keys_KLN").t() if self.drops else None
+
+    def _two_streams(self, room: _Room, shape: tuple[int, int]) -> Tensor:
         """The update of the step before, beside the forward pass of this one; then its gradients."""
         updated: dict[str, torch.cuda.Event] = {}
 
@@ -210,15 +213,16 @@ class CapturedUpdater(Updater):
         with working(self.second):
             with beside():
                 self._update(note_end)
+                # For the update of this step, which the next one does.
+                self._now(room, "rates_KN", self.rates_N)
+                self._now(room, "corrections_K2", self.corrections_2)
+                self.waits_1.fill_(1)
             self.waits = False
-            losses_N, _ = self.fleet.gradients(batch, keys_NL, wait, square_beside)
+            losses_N, _ = self.fleet.gradients(*self._batch(room, shape), wait, square_beside)
         for section in self.fleet.sections:
             if section in unsquared:
                 square(section)
         optimizer_kernel.norms(self.pieces_NX, self.norms_N)
-        self.rates_N.copy_(rates_N)
-        self.corrections_2.copy_(corrections_2)
-        self.waits_1.fill_(1)
         self.waits = True
         return torch.stack([losses_N, self.norms_N])
 

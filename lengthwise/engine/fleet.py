@@ -114,7 +114,7 @@ class Fleet:
         # What the arithmetic reads: the weights themselves, or a copy in bf16 that the optimizer keeps up to date.
         self.read_NW = self.matrix_NW if self.dtype == torch.float32 else self.matrix_NW.to(self.dtype)
         self._gradients_NW: Tensor | None = None
-        self._loss, self._predict = _Loss(model), _Predict(model)
+        self._pass = _Pass(model)
 
     @property
     def kernels(self) -> bool:
@@ -196,14 +196,14 @@ class Fleet:
         if homes and self.model.unembedding is not None:
             with beside():  # to what a tied output layer would write, the embedding adds
                 homes["embedding"].zero_()
-        losses_N = self._call(self._loss, leaves, written, (*batch.arrays(), keys_NL), reads, wrote)
+        logits_NPV = self._call(leaves, written, (*batch.arrays()[:-1], keys_NL), reads, wrote)
+        losses_N, dlogits_NPV = cross_entropy(logits_NPV, batch.targets_NP, self.kernels)
         wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        # The models are independent, so the gradient of the sum holds every model's own gradient.
-        found = torch.autograd.grad(losses_N.sum(), list(wanted.values()), allow_unused=bool(homes))
+        found = torch.autograd.grad(logits_NPV, list(wanted.values()), dlogits_NPV, allow_unused=bool(homes))
         gradients = {**written, **{name: each for name, each in zip(wanted, found, strict=True) if each is not None}}
         for name in homes.keys() - written.keys():
             homes[name].copy_(gradients[name])
-        return losses_N.detach(), homes or gradients
+        return losses_N, homes or gradients
 
     def gradient_matrix(self) -> Tensor:
         """(N, W), where our kernels write gradients."""
@@ -215,18 +215,17 @@ class Fleet:
     def predictions(self, matrix_NW: Tensor, batch: Batch) -> Tensor:
         """The most likely token (N, P) at every predicted place."""
         weights = {name: section.cut(matrix_NW.to(self.dtype)) for name, section in self.sections.items()}
-        return self._call(self._predict, weights, {}, (*batch.arrays()[:-1], None, None))
+        return self._call(weights, {}, (*batch.arrays()[:-1], None)).argmax(dim=-1)
 
     def _call(
         self,
-        part: "_Pass",
         weights: Tensors,
         homes: Tensors,
         arrays: tuple[Tensor | None, ...],
         reads: Told = lambda section: None,
         wrote: Told | None = None,
     ) -> Tensor:
-        """Runs what is written for one model on stacked weights and arrays."""
+        """Logits (N, P, V): runs what is written for one model on stacked weights and arrays."""
 
         def alone(weights: Tensors, homes: Tensors, *arrays: Tensor | None) -> Tensor:
             given: Tensors = {}
@@ -235,7 +234,7 @@ class Fleet:
             for group, row_S in homes.items():
                 given |= {_home(name): home for name, home in self.sections[group].named(row_S).items()}
             named = {f"model.{name}": value for name, value in given.items()}
-            return functional_call(part, named, (*arrays, reads, wrote))
+            return functional_call(self._pass, named, (*arrays, reads, wrote))
 
         if self.count > 1:
             stacks = (dict.fromkeys(weights, 0), dict.fromkeys(homes, 0))
@@ -252,13 +251,13 @@ def _home(weight: str) -> str:
 
 
 class _Pass(nn.Module):
-    """A whole pass, written for one model."""
+    """A whole pass, written for one model: the logits of what is to be predicted."""
 
     def __init__(self, model: Decoder) -> None:
         super().__init__()
         self.model = model
 
-    def logits(
+    def forward(
         self,
         tokens_RT: Tensor,
         segments_RT: Tensor,
@@ -283,38 +282,16 @@ class _Pass(nn.Module):
         return model.unembed(states_PD)
 
 
-class _Loss(_Pass):
-    def forward(
-        self,
-        tokens_RT: Tensor,
-        segments_RT: Tensor,
-        positions_RT: Tensor,
-        predicting_P: Tensor,
-        targets_P: Tensor,
-        keys_L: Tensor | None,
-        reads: Told,
-        wrote: Told | None,
-    ) -> Tensor:
-        logits_PV = self.logits(tokens_RT, segments_RT, positions_RT, predicting_P, keys_L, reads, wrote)
-        if self.model.backend == "kernel":
-            return loss_kernel.cross_entropy(logits_PV[None], targets_P[None]).squeeze(0)
-        logits_PV = logits_PV.float()
-        real_P = targets_P >= 0
-        chosen_P = logits_PV.log_softmax(dim=-1).gather(1, targets_P.clamp(min=0).long()[:, None])[:, 0]
-        likelihood_P = torch.where(real_P, chosen_P, 0.0)
-        return -likelihood_P.sum() / real_P.sum()
-
-
-class _Predict(_Pass):
-    def forward(
-        self,
-        tokens_RT: Tensor,
-        segments_RT: Tensor,
-        positions_RT: Tensor,
-        predicting_P: Tensor,
-        _targets_P: None,
-        keys_L: Tensor | None,
-        reads: Told,
-        wrote: Told | None,
-    ) -> Tensor:
-        return self.logits(tokens_RT, segments_RT, positions_RT, predicting_P, keys_L, reads, wrote).argmax(dim=-1)
+def cross_entropy(logits_NPV: Tensor, targets_NP: Tensor, kernels: bool) -> tuple[Tensor, Tensor]:
+    """Each model's mean over its targets (N,), and its gradient, which our kernels write over the logits."""
+    if kernels:
+        return loss_kernel.cross_entropy(logits_NPV.detach(), targets_NP)
+    real_NP = targets_NP >= 0
+    count_N = real_NP.sum(dim=1)
+    target_NP1 = targets_NP.clamp(min=0).long()[..., None]
+    with torch.no_grad():
+        logs_NPV = logits_NPV.float().log_softmax(dim=-1)
+        likelihood_NP = torch.where(real_NP, logs_NPV.gather(2, target_NP1)[..., 0], 0.0)
+        dlogits_NPV = logs_NPV.exp_().scatter_add_(2, target_NP1, -torch.ones_like(target_NP1, dtype=logs_NPV.dtype))
+        dlogits_NPV *= torch.where(real_NP, 1 / count_N[:, None], 0.0)[..., None]
+        return -likelihood_NP.sum(dim=1) / count_N, dlogits_NPV.to(logits_NPV.dtype)

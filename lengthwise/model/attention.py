@@ -18,6 +18,7 @@ from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.dropout import Dropout
 from lengthwise.model.linear import Linear
+from lengthwise.model.picking import pick_tokens
 from lengthwise.model.trace import LayerTrace, Trace
 
 
@@ -97,14 +98,31 @@ class Attention(nn.Module):
         cache: Cache | None = None,
         trace: Trace | None = None,
         backend: Backend = "fused",
+        chosen_P: Tensor | None = None,
     ) -> Tensor:
+        """What is added to the stream (B, T, D), or (P, D) of it: the chosen tokens, by their number in the batch."""
+        mixed_BTD = self._mix(x_BTD, encoding, places, dropout, layer, cache, trace, backend)
+        return self.output(mixed_BTD if chosen_P is None else pick_tokens(mixed_BTD, chosen_P))
+
+    def _mix(
+        self,
+        x_BTD: Tensor,
+        encoding: Encoding,
+        places: Places,
+        dropout: Dropout,
+        layer: int,
+        cache: Cache | None,
+        trace: Trace | None,
+        backend: Backend,
+    ) -> Tensor:
+        """The mixed values of all heads, side by side."""
         joined_BTC = self.projection(x_BTD)
         in_kernel = backend == "kernel" and trace is None and _kernel_can(self.config, encoding, places)
         if in_kernel and self.config.groups == self.config.heads and not _changes_queries(encoding):
             # Nothing happens between projection and kernel: it reads what the product wrote, and turns it itself.
             joined_BTXHK = joined_BTC.unflatten(-1, (3, -1, self.config.head_width))
             scale = encoding.geometry.logit_scale
-            return self.output(_kernel(joined_BTXHK, scale, encoding, places, dropout, places.turns(encoding)))
+            return _kernel(joined_BTXHK, scale, encoding, places, dropout, places.turns(encoding))
         q_BHTK, k_BGSK, v_BGSK = self._split(joined_BTC)
         q_BHTK = encoding.rotate(q_BHTK, places.query_BT)
         k_BGSK = encoding.rotate(k_BGSK, places.query_BT)
@@ -118,9 +136,9 @@ class Attention(nn.Module):
             if isinstance(scale, Tensor):
                 q_BHTK, scale = (q_BHTK.float() * scale).to(q_BHTK.dtype), 1.0
             joined_BTXHK = torch.stack([x.transpose(1, 2) for x in (q_BHTK, k_BGSK, v_BGSK)], dim=2)
-            return self.output(_kernel(joined_BTXHK, scale, encoding, places, dropout))
+            return _kernel(joined_BTXHK, scale, encoding, places, dropout)
         mixed_BHTK = attend(q_BHTK, k_BGSK, v_BGSK, encoding, places, dropout, trace, backend)
-        return self.output(mixed_BHTK.transpose(1, 2).flatten(-2))
+        return mixed_BHTK.transpose(1, 2).flatten(-2)
 
 
 def attend(

@@ -20,7 +20,7 @@ from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.dropout import Dropout, place_keys
 from lengthwise.model.linear import Linear, multiply
-from lengthwise.model.picking import pick
+from lengthwise.model.picking import pick_tokens
 from lengthwise.model.residual import Residual
 from lengthwise.model.trace import Trace
 
@@ -114,16 +114,12 @@ class Block(nn.Module):
     ) -> Residual:
         """What follows attention knows no other token: with `chosen_P` it is done for those tokens alone."""
         residual, normed_BTD = self.attention_norm.joined(residual, dropout)
-        found_BTD = self.attention(normed_BTD, encoding, places, dropout, layer, cache, trace, backend)
+        found_BTD = self.attention(normed_BTD, encoding, places, dropout, layer, cache, trace, backend, chosen_P)
         if chosen_P is not None:
-            residual, found_BTD = Residual(_tokens(residual.x_BTD, chosen_P)), _tokens(found_BTD, chosen_P)
+            residual = Residual(pick_tokens(residual.x_BTD, chosen_P))
         residual = residual.plus(found_BTD, dropout)
         residual, normed_BTD = self.feed_forward_norm.joined(residual, dropout)
         return residual.plus(self.feed_forward(normed_BTD, dropout), dropout)
-
-
-def _tokens(x_BTD: Tensor, chosen_P: Tensor) -> Tensor:
-    return pick(x_BTD.flatten(0, 1)[None], chosen_P[None]).squeeze(0)
 
 
 class Decoder(nn.Module):

@@ -1,6 +1,6 @@
 """ReLU and dropout in one Triton kernel for stacked models; the gradient needs nothing but the output.
 
-Shape letters: N models, M elements of a model.
+Shape letters: N models, M rows of a model, F columns. Inside a kernel: B rows and W columns that a program holds.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.model.kernel_parts import jit, stays, tl, triton
+from lengthwise.model.kernel_parts import jit, kept, rule, tl, triton
 from lengthwise.model.stacking import stacked
 
 BLOCK = 1024
+"""Elements that a program holds."""
 
 
 def drop_relu(x: Tensor, key_N: Tensor, rate: float) -> Tensor:
@@ -25,10 +26,13 @@ def drop_relu(x: Tensor, key_N: Tensor, rate: float) -> Tensor:
 def _drop_relu(x: Tensor, key_N: Tensor, rate: float) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
-    count = x[0].numel()
+    N, F = len(x), x.shape[-1]
+    M = x[0].numel() // F
+    W = min(BLOCK, triton.next_power_of_2(F))
+    B = BLOCK // W
     with torch.cuda.device_of(x):
-        _forward[triton.cdiv(count, BLOCK), len(x)](
-            x, key_N.contiguous(), out, count, int(rate * 2**31), 1 / (1 - rate), BLOCK, num_warps=4
+        _forward[triton.cdiv(M, B), triton.cdiv(F, W), N](
+            x, key_N.contiguous(), out, M, *rule(rate), F, B, W, num_warps=4
         )
     return out
 
@@ -69,20 +73,21 @@ _drop_relu_backward.register_vmap(stacked(_drop_relu_backward))
 
 
 @jit
-def _forward(x, key, out, count, threshold, inverse, BLOCK: tl.constexpr):
-    n = tl.program_id(1).to(tl.int64)
-    index_M = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside_M = index_M < count
-    x_M = tl.load(x + n * count + index_M, mask=inside_M, other=0.0).to(tl.float32)
-    kept_M = stays(index_M.to(tl.uint32), tl.load(key + n), threshold)
-    tl.store(out + n * count + index_M, tl.where(kept_M & (x_M > 0), x_M * inverse, 0.0), mask=inside_M)
+def _forward(x, key, out, M, threshold, inverse, F: tl.constexpr, B: tl.constexpr, W: tl.constexpr):
+    n = tl.program_id(2).to(tl.int64)
+    m_B, f_W = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B), tl.program_id(1) * W + tl.arange(0, W)
+    inside_BW = (m_B < M)[:, None] & (f_W < F)[None, :]
+    place_BW = (n * M + m_B)[:, None] * F + f_W[None, :]
+    x_BW = tl.load(x + place_BW, mask=inside_BW, other=0.0).to(tl.float32)
+    kept_BW = kept(m_B, f_W, tl.load(key + n), threshold)
+    tl.store(out + place_BW, tl.where(kept_BW & (x_BW > 0), x_BW * inverse, 0.0), mask=inside_BW)
 
 
 @jit
 def _backward_kernel(grad, out, dx, count, inverse, BLOCK: tl.constexpr):
-    index_M = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside_M = index_M < count
-    grad_M = tl.load(grad + index_M, mask=inside_M, other=0.0).to(tl.float32)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < count
+    grads = tl.load(grad + index, mask=inside, other=0.0).to(tl.float32)
     # What came out positive was positive before, and kept.
-    positive_M = tl.load(out + index_M, mask=inside_M, other=0.0) > 0
-    tl.store(dx + index_M, tl.where(positive_M, grad_M * inverse, 0.0), mask=inside_M)
+    positive = tl.load(out + index, mask=inside, other=0.0) > 0
+    tl.store(dx + index, tl.where(positive, grads * inverse, 0.0), mask=inside)

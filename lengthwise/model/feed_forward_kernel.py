@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lengthwise.model.beside import beside
-from lengthwise.model.kernel_parts import jit, stays, tl, triton
+from lengthwise.model.kernel_parts import jit, kept, rule, tl, triton
 from lengthwise.model.linear import _product
 from lengthwise.model.stacking import stacked
 
@@ -167,7 +167,7 @@ def _launch(
         _multiply[programs, N](
             *(x_NMD, weight_NDF, hidden_NMF, key_N, out_NMF),
             *(*x_NMD.stride(), *weight_NDF.stride(), 0 if key_N is None else key_N.stride(0)),
-            *(M, int(rate * 2**31), 1 / (1 - rate), D, F),
+            *(M, *rule(rate), D, F),
             *(tiles.rows, tiles.columns, _terms(D, tiles.terms), tiles.group),
             num_warps=tiles.warps,
             num_stages=tiles.stages,
@@ -228,8 +228,7 @@ def _finish(
     if hidden is None:
         stays_BW = sum_BW > 0
         if key is not None:
-            number_BW = first.to(tl.uint32) + place_BW.to(tl.uint32)
-            stays_BW &= stays(number_BW, tl.load(key + n * key_N), threshold)
+            stays_BW &= kept(first_m + m_B, first_f + f_W, tl.load(key + n * key_N), threshold)
     else:
         # What came out positive was positive before, and kept.
         stays_BW = tl.load(hidden + (n * M * F + first) + place_BW, mask=inside_BW, other=0.0) > 0

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.model.kernel_parts import by_distance, jit, kept, masked_logits, tl, triton, turned, turns_of
+from lengthwise.model.kernel_parts import by_distance, jit, kept, masked_logits, rule, tl, triton, turned, turns_of
 from lengthwise.model.stacking import stacked
 
 LONGEST_WHOLE = 128
@@ -82,7 +82,7 @@ def _attention(
     segments, table, turns = _rows(segments_NRT), _rows(table_NHT), _contiguous(turns_NRTPC)
     joined = _rows(joined_NRTXHK)
     key_N = _contiguous(key_N)
-    drop = (int(rate * 2**31), 1 / (1 - rate))
+    drop = rule(rate)
     with torch.cuda.device_of(joined):
         if _whole(joined):
             q, k, v = joined.unbind(3)
@@ -122,7 +122,7 @@ def _attention_backward(
     turns = _contiguous(turns_NRTPC)
     joined = _rows(joined_NRTXHK)
     key_N = _contiguous(key_N)
-    drop = (int(rate * 2**31), 1 / (1 - rate))
+    drop = rule(rate)
     N, R, T, _, H, K = joined.shape
     with torch.cuda.device_of(joined):
         if _whole(joined):
@@ -241,7 +241,7 @@ def _forward_whole(
     raised_TS = tl.exp(logits_TS - tl.max(logits_TS, 1)[:, None])
     weights_TS = raised_TS / tl.sum(raised_TS, 1)[:, None]
     if key is not None:
-        kept_TS = kept(tl.load(key + n), (r * H + h) * T + t_T, t_T, T, threshold)
+        kept_TS = kept((r * H + h) * T + t_T, t_T, tl.load(key + n), threshold)
         weights_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
     mixed_TK = tl.dot(weights_TS.to(v_TK.dtype), v_TK, input_precision="tf32x3")
     place_TK = ((n * tl.num_programs(1) + r) * T * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
@@ -273,7 +273,7 @@ def _backward_whole(
     dweights_TS = tl.dot(grad_TK, tl.trans(v_TK), input_precision="tf32x3")
     dropped_TS = weights_TS
     if key is not None:
-        kept_TS = kept(tl.load(key + n), (r * H + h) * T + t_T, t_T, T, threshold)
+        kept_TS = kept((r * H + h) * T + t_T, t_T, tl.load(key + n), threshold)
         dropped_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
         dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
     # Of a gradient: queries, keys and values stand side by side.

@@ -130,7 +130,7 @@ def _forward(
         weights_TS = tl.exp(logits_TS - higher_T[:, None])
         total_T = total_T * shrink_T + tl.sum(weights_TS, 1)
         if key is not None:
-            kept_TS = kept(tl.load(key + n), (r * H + h) * L + t_T, s_S, L, threshold)
+            kept_TS = kept((r * H + h) * L + t_T, s_S, tl.load(key + n), threshold)
             weights_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
         v_SK = tl.load(v + s_S[:, None] * q_T + c_K[None, :])
         mixed_TK = mixed_TK * shrink_T[:, None]
@@ -176,7 +176,7 @@ def _backward_queries(
         weights_TS = tl.exp(logits_TS - lse_T[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
         if key is not None:
-            kept_TS = kept(tl.load(key + n), (r * H + h) * L + t_T, s_S, L, threshold)
+            kept_TS = kept((r * H + h) * L + t_T, s_S, tl.load(key + n), threshold)
             dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
         dlogits_TS = weights_TS * (dweights_TS - delta_T[:, None])
         if part is not None:
@@ -224,7 +224,7 @@ def _backward_keys(
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
         dropped_TS = weights_TS
         if key is not None:
-            kept_TS = kept(tl.load(key + n), (r * H + h) * L + t_T, s_S, L, threshold)
+            kept_TS = kept((r * H + h) * L + t_T, s_S, tl.load(key + n), threshold)
             dropped_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
             dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
         dv_SK += tl.dot(tl.trans(dropped_TS.to(v_SK.dtype)), grad_TK, input_precision="tf32x3")

@@ -16,22 +16,28 @@ except ImportError:  # PyTorch for the CPU comes without it; the functions below
 jit: Any = triton.jit if triton is not None else lambda function: function
 
 
+def rule(rate: float) -> tuple[int, float]:
+    """Of dropout: the threshold for `kept`, below which a share `rate` of all int32 lies; the factor for what stays."""
+    return int(rate * 2**32) - 2**31, 1 / (1 - rate)
+
+
 @jit
-def stays(index, key, threshold):
-    """Whether dropout keeps the elements of a model with these numbers: `dropout.kept` in Triton."""
-    x = (index ^ key.to(tl.uint32)) * 0x9E3779B1
+def kept(row_B, column_W, key, threshold):
+    """Whether dropout keeps the elements in these rows and columns of a model: `dropout.kept` in Triton."""
+    key = key.to(tl.uint32)
+    product_BW = spread(row_B, key)[:, None] * spread(column_W, key ^ 0xFFFFFFFF)[None, :]
+    return product_BW.to(tl.int32) >= threshold
+
+
+@jit
+def spread(place, key):
+    x = (place.to(tl.uint32) ^ key) * 0x9E3779B1
     x ^= x >> 16
     x *= 0x7FEB352D
     x ^= x >> 15
     x *= 0x846CA68B
     x ^= x >> 16
-    return (x & 0x7FFFFFFF).to(tl.int32) >= threshold
-
-
-@jit
-def kept(key, row_T, s_S, T, threshold):
-    """Whether dropout keeps each weight; its number in the model is `row_T * T + s_S`."""
-    return stays(row_T.to(tl.uint32)[:, None] * T + s_S.to(tl.uint32)[None, :], key, threshold)
+    return x | 1
 
 
 @jit

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lengthwise.model.beside import beside
-from lengthwise.model.kernel_parts import jit, stays, tl, triton
+from lengthwise.model.kernel_parts import jit, kept, rule, tl, triton
 from lengthwise.model.stacking import stacked
 
 ELEMENTS = 4096
@@ -96,7 +96,7 @@ class _JoinNorm(torch.autograd.Function):
         with torch.cuda.device_of(x):
             _forward[triton.cdiv(M, B), N](
                 *(x, y, key_N, weight_ND, stream_NMD, normed_NMD),
-                *(_stride(x), _stride(y), _stride(key_N), _stride(weight_ND), M, *_rule(rate), D, B, W),
+                *(_stride(x), _stride(y), _stride(key_N), _stride(weight_ND), M, *rule(rate), D, B, W),
                 num_warps=WARPS,
             )
         return stream_NMD, normed_NMD
@@ -132,7 +132,7 @@ class _JoinNorm(torch.autograd.Function):
             _backward[triton.cdiv(M, B), N](
                 *(stream, dstream, dnormed, key_N, weight_ND, dx_NMD, dy_NMD, part_NPD),
                 *(_stride(stream), _stride(dstream), _stride(dnormed), _stride(key_N), _stride(weight_ND)),
-                *(M, *_rule(ctx.rate), D, B, W),
+                *(M, *rule(ctx.rate), D, B, W),
                 num_warps=WARPS,
             )
         dweight_ND = None
@@ -177,10 +177,11 @@ def add_up(part_NPD: Tensor, out_ND: Tensor) -> None:
 def _add_drop(x_NMD: Tensor | None, y_NMD: Tensor, key_N: Tensor, rate: float) -> Tensor:
     x, y = _whole_models(x_NMD), _whole_models(y_NMD)
     out_NMD = y.new_empty(y.shape)
-    count = y.shape[1] * y.shape[2]
+    N, M, D = y.shape
+    B, W = _block(D)
     with torch.cuda.device_of(y):
-        _drop[triton.cdiv(count, 1024), len(y)](
-            *(x, y, key_N, out_NMD, _stride(x), _stride(y), _stride(key_N), count, *_rule(rate), 1024), num_warps=4
+        _drop[triton.cdiv(M, B), N](
+            *(x, y, key_N, out_NMD, _stride(x), _stride(y), _stride(key_N), M, *rule(rate), D, B, W), num_warps=WARPS
         )
     return out_NMD
 
@@ -193,11 +194,6 @@ def _whole_models(x: Any) -> Any:
 def _stride(x: Tensor | None) -> int:
     """Between models."""
     return 0 if x is None else x.stride(0)
-
-
-def _rule(rate: float) -> tuple[int, float]:
-    """The threshold for `stays` and the factor for what stays."""
-    return int(rate * 2**31), 1 / (1 - rate)
 
 
 def _block(width: int) -> tuple[int, int]:
@@ -222,7 +218,7 @@ def _forward(
     if y is not None:
         y_BW = tl.load(y + (n * y_N + start * D) + place_BW, mask=inside_BW, other=0.0).to(tl.float32)
         if key is not None:
-            kept_BW = stays((start * D).to(tl.uint32) + place_BW.to(tl.uint32), tl.load(key + n * key_N), threshold)
+            kept_BW = kept(start + m_B, d_W, tl.load(key + n * key_N), threshold)
             y_BW = tl.where(kept_BW, y_BW * inverse, 0.0)
         # The backward pass knows the stream as it is stored, so what is normalised must be rounded too.
         rounded_BW = (x_BW + y_BW).to(stream.dtype.element_ty)
@@ -257,7 +253,7 @@ def _backward(
     dx_BW = dstream_BW + (dunit_BW - unit_BW * along_B[:, None]) * inverse_size_B[:, None]
     tl.store(dx + first + place_BW, dx_BW.to(dx.dtype.element_ty), mask=inside_BW)
     if key is not None:
-        kept_BW = stays((start * D).to(tl.uint32) + place_BW.to(tl.uint32), tl.load(key + n * key_N), threshold)
+        kept_BW = kept(start + m_B, d_W, tl.load(key + n * key_N), threshold)
         dy_BW = tl.where(kept_BW, dx_BW * inverse, 0.0)
         tl.store(dy + first + place_BW, dy_BW.to(dy.dtype.element_ty), mask=inside_BW)
     row = n * tl.num_programs(0) + tl.program_id(0)
@@ -277,13 +273,16 @@ def _add_up(part, out, out_N, P, D, B: tl.constexpr, W: tl.constexpr):
 
 
 @jit
-def _drop(x, y, key, out, x_N, y_N, key_N, count, threshold, inverse, BLOCK: tl.constexpr):
-    n = tl.program_id(1).to(tl.int64)
-    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = index < count
-    kept = stays(index.to(tl.uint32), tl.load(key + n * key_N), threshold)
-    y_block = tl.load(y + n * y_N + index, mask=inside, other=0.0).to(tl.float32)
-    out_block = tl.where(kept, y_block * inverse, 0.0)
+def _drop(
+    x, y, key, out, x_N, y_N, key_N, M, threshold, inverse, D: tl.constexpr, B: tl.constexpr, W: tl.constexpr
+):  # fmt: skip
+    n, start = tl.program_id(1).to(tl.int64), tl.program_id(0).to(tl.int64) * B
+    m_B, d_W = tl.arange(0, B), tl.arange(0, W)
+    inside_BW = (start + m_B < M)[:, None] & (d_W < D)[None, :]
+    place_BW = m_B[:, None] * D + d_W[None, :]
+    y_BW = tl.load(y + (n * y_N + start * D) + place_BW, mask=inside_BW, other=0.0).to(tl.float32)
+    kept_BW = kept(start + m_B, d_W, tl.load(key + n * key_N), threshold)
+    out_BW = tl.where(kept_BW, y_BW * inverse, 0.0)
     if x is not None:
-        out_block += tl.load(x + n * x_N + index, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + n * count + index, out_block.to(out.dtype.element_ty), mask=inside)
+        out_BW += tl.load(x + (n * x_N + start * D) + place_BW, mask=inside_BW, other=0.0).to(tl.float32)
+    tl.store(out + (n * M * D + start * D) + place_BW, out_BW.to(out.dtype.element_ty), mask=inside_BW)

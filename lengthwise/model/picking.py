@@ -1,6 +1,7 @@
 """Rows of stacked matrices by their number: the states that predict something.
 
-Shape letters: N models, M rows, P numbers, D width.
+Shape letters: N models, M rows, P numbers, D width, B batch, T tokens. Inside a kernel: B numbers and W columns that a
+program holds; a stride has the name of its array and the letter of its dimension.
 """
 
 from __future__ import annotations
@@ -10,20 +11,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lengthwise.model.kernel import available
+from lengthwise.model.kernel_parts import jit, tl, triton
 from lengthwise.model.stacking import stacked
+
+ELEMENTS = 4096
+"""What a program copies at most."""
 
 
 def pick(x_NMD: Tensor, numbers_NP: Tensor) -> Tensor:
-    """(N, P, D). A number may come up several times only if no more than one of its rows has a gradient but zero."""
+    """(N, P, D). A number may come up several times only if no more than one of its rows has a gradient but zero.
+
+    Under `torch.func.vmap` the stacked models join N (of size 1 there); gradients are taken outside of it.
+    """
     return _Pick.apply(x_NMD, numbers_NP)
+
+
+def pick_tokens(x_BTD: Tensor, chosen_P: Tensor) -> Tensor:
+    """(P, D): the states of these tokens of a batch, by their number in it."""
+    return pick(x_BTD.flatten(0, 1)[None], chosen_P[None]).squeeze(0)
 
 
 class _Pick(torch.autograd.Function):
     @staticmethod
     def forward(x_NMD: Tensor, numbers_NP: Tensor) -> Tensor:
-        models, rows = x_NMD.shape[:2]
-        picked = x_NMD.reshape(models * rows, -1).index_select(0, _places(numbers_NP, rows))
-        return picked.view(models, numbers_NP.shape[1], -1)
+        N, M, D = x_NMD.shape
+        if not available(x_NMD.device):
+            return x_NMD.reshape(N * M, D).index_select(0, _places(numbers_NP, M)).view(N, -1, D)
+        picked_NPD = x_NMD.new_empty((N, numbers_NP.shape[1], D))
+        _copy(_take, x_NMD if x_NMD[0].is_contiguous() else x_NMD.contiguous(), numbers_NP, picked_NPD)
+        return picked_NPD
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], _output: Tensor) -> None:
@@ -33,18 +50,50 @@ class _Pick(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_NPD: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
         (numbers_NP,) = ctx.saved_tensors
-        models, rows, width = ctx.shape
-        # Adding zeros in any order gives the same bits, so this is as good as copying.
-        dx = grad_NPD.new_zeros(models * rows, width)
-        dx.index_add_(0, _places(numbers_NP, rows), grad_NPD.reshape(-1, width))
-        return dx.view(ctx.shape), None
+        dx_NMD = grad_NPD.new_zeros(ctx.shape)
+        if available(grad_NPD.device):
+            _copy(_put, dx_NMD, numbers_NP, grad_NPD.contiguous())
+        else:
+            # Adding zeros in any order gives the same bits, so this is as good as copying.
+            dx_NMD.flatten(0, 1).index_add_(0, _places(numbers_NP, ctx.shape[1]), grad_NPD.flatten(0, 1))
+        return dx_NMD, None
 
     vmap = staticmethod(stacked(lambda *inputs: _Pick.apply(*inputs)))
 
 
 def _places(numbers_NP: Tensor, rows: int) -> Tensor:
     """Among the rows of all models."""
-    if len(numbers_NP) == 1:
-        return numbers_NP[0]
     first_N = torch.arange(len(numbers_NP), device=numbers_NP.device, dtype=numbers_NP.dtype) * rows
     return (numbers_NP + first_N[:, None]).flatten()
+
+
+def _copy(copy: Any, x_NMD: Tensor, numbers_NP: Tensor, picked_NPD: Tensor) -> None:
+    """Between the rows of `x` with these numbers and `picked`."""
+    (N, P), D = numbers_NP.shape, x_NMD.shape[2]
+    W = triton.next_power_of_2(D)
+    B = max(1, ELEMENTS // W)
+    numbers = numbers_NP.contiguous()
+    with torch.cuda.device_of(x_NMD):
+        copy[triton.cdiv(P, B), N](x_NMD, numbers, picked_NPD, x_NMD.stride(0), P, D, B, W, num_warps=4)
+
+
+@jit
+def _take(x, numbers, picked, x_N, P, D: tl.constexpr, B: tl.constexpr, W: tl.constexpr):
+    n = tl.program_id(1).to(tl.int64)
+    p_B, d_W = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, W)
+    inside_BW = (p_B < P)[:, None] & (d_W < D)[None, :]
+    number_B = tl.load(numbers + n * P + p_B, mask=p_B < P, other=0).to(tl.int64)
+    row_BW = tl.load(x + n * x_N + number_B[:, None] * D + d_W[None, :], mask=inside_BW)
+    tl.store(picked + (n * P + p_B)[:, None] * D + d_W[None, :], row_BW, mask=inside_BW)
+
+
+@jit
+def _put(x, numbers, picked, x_N, P, D: tl.constexpr, B: tl.constexpr, W: tl.constexpr):
+    n = tl.program_id(1).to(tl.int64)
+    p_B, d_W = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, W)
+    inside_BW = (p_B < P)[:, None] & (d_W < D)[None, :]
+    number_B = tl.load(numbers + n * P + p_B, mask=p_B < P, other=0).to(tl.int64)
+    row_BW = tl.load(picked + (n * P + p_B)[:, None] * D + d_W[None, :], mask=inside_BW, other=0.0)
+    # Zeros are there already; those of padding must not overwrite the row whose number it borrows.
+    any_B = tl.max((row_BW != 0.0).to(tl.int32), 1) > 0
+    tl.store(x + n * x_N + number_B[:, None] * D + d_W[None, :], row_BW, mask=inside_BW & any_B[:, None])
