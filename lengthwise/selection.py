@@ -10,8 +10,9 @@ from lengthwise.study import Run
 def select(runs: Sequence[Run], only: str) -> list[Run]:
     """The runs that `only` names; a key that comes several times means any of its values. Empty: all."""
     wanted: dict[str, set[str]] = {}
-    # A comma within a value, as in the name of a schedule, is followed by something that is no assignment.
-    for part in re.split(r",(?=[^,]*=)", only) if only.strip() else []:
+    # A comma within a value is inside parentheses, as in t5(initial=0,rate=0.01), or followed by something that is no
+    # assignment, as in the name of a schedule.
+    for part in re.split(r",(?![^()]*\))(?=[^,()]*=)", only) if only.strip() else []:
         key, equals, value = (text.strip() for text in part.partition("="))
         known = _values(runs, key)
         if not equals or not value:

@@ -167,6 +167,26 @@ def test_the_published_protocol_gave_what_its_page_says() -> None:
     assert [round(by_length[length], 2) for length in (22, 23, 24, 25)] == [1.0, 0.74, 0.16, 0.01]
 
 
+def test_t5_at_the_published_size_is_what_its_page_says() -> None:
+    from lengthwise.records.rows import load_results
+
+    page = (ROOT / "docs/results.md").read_text()
+    section = page[page.index("### At the published size, too") :]
+    lengths = [21, 22, 23, 24, 25, 26, 28, 30, 32, 34, 36, 38, 40]
+    said = {
+        (encoding, int(seed)): cells.split(" | ")
+        for encoding, seed, cells in re.findall(r"^\| `(t5.*?)` \| (\d) \| (.+) \|$", section, re.MULTILINE)
+    }
+    found = {}
+    for run in [*load_results(ROOT / "results/nope-paper").runs, *load_results(ROOT / "results/t5-base").runs]:
+        if run.description["encoding"].startswith("t5"):
+            right = {length: right / n for length, (right, n) in run.counts_by_length("last").items()}
+            cells = [*(right[length] for length in lengths), run.accuracy("last", seen=False)]
+            key = run.description["encoding"], run.description["seed"]
+            found[key] = [f"{cell:.2f}" for cell in cells]
+    assert said == found and len(found) == 3
+
+
 def test_the_fewer_distances_t5_tells_apart_the_better_as_its_page_says() -> None:
     from lengthwise.records.rows import load_results
 

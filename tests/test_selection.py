@@ -29,6 +29,15 @@ def test_a_schedule_is_chosen_by_its_name() -> None:
     assert {run.encoding.label for run in chosen} == {"rotary,none"} and len(chosen) < len(runs)
 
 
+@pytest.mark.parametrize("label", ["t5(initial=0,rate=0.01)", "none,t5(initial=0,rate=0.01)"])
+def test_an_encoding_with_settings_is_chosen_by_its_name(label: str) -> None:
+    settings = {"name": "t5", "initial": 0, "rate": 0.01}
+    table = small_table()
+    table["encodings"] = ["t5", settings, ["none", settings]]
+    chosen = select(study_from(table).runs(), f"seed=1,encoding={label},task=copy.repeat")
+    assert [run.encoding.label for run in chosen] == [label]
+
+
 @pytest.mark.parametrize(
     ("only", "message"),
     [
