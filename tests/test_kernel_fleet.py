@@ -13,7 +13,7 @@ from lengthwise.model.beside import when_differentiated
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.linear import multiply
-from lengthwise.model.picking import pick
+from lengthwise.model.picking import pick_tokens
 from lengthwise.study import make_task
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="test_interpreted runs it in a process of its own")
@@ -91,20 +91,21 @@ def test_a_gradient_goes_home_and_nowhere_else() -> None:
     assert (homes[:, :8] == 9).all() and (homes[:, 32:] == 9).all()
 
 
-def test_picked_rows_and_their_gradient() -> None:
-    x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    numbers = torch.tensor([[4, 1, 0, 0], [5, 0, 2, 0]])
-    grad = torch.randn(2, 4, 3)
-    grad[:, 3] = 0.0  # what only fills up
-
-    def one(x_MD: Tensor, numbers_P: Tensor) -> Tensor:
-        return pick(x_MD[None], numbers_P[None]).squeeze(0)
-
-    picked = vmap(one)(x, numbers)
-    expected = torch.stack([each[chosen] for each, chosen in zip(x, numbers, strict=True)])
-    torch.testing.assert_close(picked, expected)
+@pytest.mark.parametrize("width", [3, 300])
+def test_picked_states_and_their_gradient(width: int) -> None:
+    """The last number fills up: it has no gradient, and must not overwrite that of the state whose number it has."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 2, 30, width, generator=draw).requires_grad_()
+    numbers = torch.stack([torch.randperm(60, generator=draw)[:39], torch.arange(39)])
+    numbers[0, 5] = 0 if 0 not in numbers[0] else numbers[0, 5]
+    numbers = torch.cat([numbers, torch.zeros(2, 1, dtype=torch.int64)], dim=1).to(torch.int32)
+    grad = torch.randn(2, 40, width, generator=draw)
+    grad[:, -1] = 0.0
+    picked = vmap(pick_tokens)(x, numbers)
+    expected = torch.stack([each.flatten(0, 1)[chosen] for each, chosen in zip(x, numbers.long(), strict=True)])
+    assert picked.equal(expected)
     (found,), (wanted,) = torch.autograd.grad(picked, [x], grad), torch.autograd.grad(expected, [x], grad)
-    torch.testing.assert_close(found, wanted)
+    assert found.equal(wanted)
 
 
 def test_a_mark_calls_when_all_after_it_was_differentiated() -> None:

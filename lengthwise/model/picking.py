@@ -19,26 +19,23 @@ ELEMENTS = 4096
 """What a program copies at most."""
 
 
-def pick(x_NMD: Tensor, numbers_NP: Tensor) -> Tensor:
-    """(N, P, D). A number may come up several times only if no more than one of its rows has a gradient but zero.
-
-    Under `torch.func.vmap` the stacked models join N (of size 1 there); gradients are taken outside of it.
-    """
-    return _Pick.apply(x_NMD, numbers_NP)
-
-
 def pick_tokens(x_BTD: Tensor, chosen_P: Tensor) -> Tensor:
-    """(P, D): the states of these tokens of a batch, by their number in it."""
-    return pick(x_BTD.flatten(0, 1)[None], chosen_P[None]).squeeze(0)
+    """(P, D): the states of these tokens of a batch, by their number in it.
+
+    A number may come up several times only if no more than one of its states has a gradient but zero.
+    """
+    x_MD = x_BTD.flatten(0, 1)
+    if not available(x_MD.device):
+        return x_MD.gather(0, chosen_P.long()[:, None].expand(-1, x_MD.shape[1]))
+    return _Pick.apply(x_MD[None], chosen_P[None]).squeeze(0)
 
 
 class _Pick(torch.autograd.Function):
+    """For stacked models: (N, M, D) and (N, P) to (N, P, D)."""
+
     @staticmethod
     def forward(x_NMD: Tensor, numbers_NP: Tensor) -> Tensor:
-        N, M, D = x_NMD.shape
-        if not available(x_NMD.device):
-            return x_NMD.reshape(N * M, D).index_select(0, _places(numbers_NP, M)).view(N, -1, D)
-        picked_NPD = x_NMD.new_empty((N, numbers_NP.shape[1], D))
+        picked_NPD = x_NMD.new_empty((*numbers_NP.shape, x_NMD.shape[2]))
         _copy(_take, x_NMD if x_NMD[0].is_contiguous() else x_NMD.contiguous(), numbers_NP, picked_NPD)
         return picked_NPD
 
@@ -51,20 +48,10 @@ class _Pick(torch.autograd.Function):
     def backward(ctx: Any, grad_NPD: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
         (numbers_NP,) = ctx.saved_tensors
         dx_NMD = grad_NPD.new_zeros(ctx.shape)
-        if available(grad_NPD.device):
-            _copy(_put, dx_NMD, numbers_NP, grad_NPD.contiguous())
-        else:
-            # Adding zeros in any order gives the same bits, so this is as good as copying.
-            dx_NMD.flatten(0, 1).index_add_(0, _places(numbers_NP, ctx.shape[1]), grad_NPD.flatten(0, 1))
+        _copy(_put, dx_NMD, numbers_NP, grad_NPD.contiguous())
         return dx_NMD, None
 
     vmap = staticmethod(stacked(lambda *inputs: _Pick.apply(*inputs)))
-
-
-def _places(numbers_NP: Tensor, rows: int) -> Tensor:
-    """Among the rows of all models."""
-    first_N = torch.arange(len(numbers_NP), device=numbers_NP.device, dtype=numbers_NP.dtype) * rows
-    return (numbers_NP + first_N[:, None]).flatten()
 
 
 def _copy(copy: Any, x_NMD: Tensor, numbers_NP: Tensor, picked_NPD: Tensor) -> None:
