@@ -113,7 +113,7 @@ def test_what_follows_the_first_error_is_all_that_is_generated(encoding: str, mo
     """Verdicts are those of generating everything, with some right, some wrong and some unreadable."""
     task, scratchpad = make_task("parity"), Scratchpad("minimal")
     data = DataConfig(train_lengths=(2, 5), test_lengths=(6, 7), examples=0, test_per_length=10, scratchpad="minimal")
-    recipe = TrainingConfig(steps=180, batch=16, learning_rate=5e-3)
+    recipe = TrainingConfig(steps=450, batch=16, learning_rate=3e-3)
     config = ModelConfig(layers=2, width=32, heads=4)
     fleet = Fleet(build(config, task.vocabulary.rows, [{"name": encoding}], Lengths(120, 120)), 1, torch.device("cpu"))
     fleet.initialize([1])
@@ -121,7 +121,7 @@ def test_what_follows_the_first_error_is_all_that_is_generated(encoding: str, mo
     examples = TrainingData(task, data, 1)
     for step in range(recipe.steps):
         batch = Batch.of(collate([examples.slice(step * 16, 16)], 0, 64), 0, fleet.device)
-        updater.step(batch, None, torch.tensor([5e-3]), torch.tensor(corrections(recipe, step)))
+        updater.step(batch, None, torch.tensor([3e-3]), torch.tensor(corrections(recipe, step)))
     sequences = make_test_set(task, data)
     batch = Batch.of(collate([sequences], 0, 64), 0, fleet.device)
     predicted = fleet.predictions(fleet.matrix_NW, batch)[0].numpy()
