@@ -97,6 +97,13 @@ def test_a_wide_table_goes_on_below() -> None:
     ]
 
 
+def test_a_table_without_rows_is_its_title_and_its_caption() -> None:
+    table = plain_table("title")
+    table.add_column("heading")
+    table.caption = "nothing yet"
+    assert printed([table], 40) == ["title", "nothing yet"]
+
+
 def test_numbers_near_a_limit_get_the_digits_that_tell_them_from_it() -> None:
     assert [beside(value, 0.9) for value in (0.88, 0.899, 0.8996, 0.9, 0.904)] == [
         "0.88",

@@ -20,10 +20,10 @@ class PlainTable(Table):
     """Columns from the left that name the rows."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Title and caption have the width of the console, not that of the table."""
+        """Title and caption have the width of the console, not that of the table; without rows there is nothing else."""
         if self.title:
             yield self.title
-        for part in self._parts(console, options):
+        for part in self._parts(console, options) if self.rows else ():
             yield from Table.__rich_console__(part, console, options)
         if self.caption:
             yield self.caption if isinstance(self.caption, Text) else Text(self.caption, style="italic")
