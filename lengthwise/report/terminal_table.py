@@ -20,7 +20,7 @@ class PlainTable(Table):
     """Columns from the left that name the rows."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Title and caption have the width of the console, not that of the table; without rows there is nothing else."""
+        """Title and caption have the width of the console, not that of the table; without rows they are all."""
         if self.title:
             yield self.title
         for part in self._parts(console, options) if self.rows else ():
