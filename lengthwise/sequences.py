@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lengthwise.errors import UserError
 from lengthwise.examples import Examples, Part
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.tasks.task import Task
@@ -35,6 +36,11 @@ def render(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool 
         kept = kept.keep([part for part in Part if part is not Part.ANCHOR])
     in_prompt = np.concatenate([[0], np.cumsum(kept.parts <= Part.PROMPT)])
     prompt = in_prompt[kept.starts[1:]] - in_prompt[kept.starts[:-1]]
+    if not prompt.all():
+        raise UserError(
+            f"task {task.name} has examples without a prompt, so that there is nothing to predict their first token from"
+            + ("" if anchor else "; data.anchor = true gives them one")
+        )
     size = kept.sizes + 1
     tokens = np.full((len(kept), int(size.max())), task.vocabulary.pad, dtype=np.int32)
     column = np.arange(tokens.shape[1])

@@ -121,6 +121,16 @@ def test_rendered_sequence_is_prompt_target_end(name: str) -> None:
         assert (row[size:] == task.vocabulary.pad).all()
 
 
+def test_examples_without_a_prompt_are_refused() -> None:
+    """Nothing stands before their first token that could predict it."""
+    task = make_task("copy.words")
+    examples = splits.draw(task, Split.TRAIN, Span(4, 4), 5, 0)
+    bare = examples.keep([part for part in Part if part is not Part.PROMPT])
+    assert (render(task, bare, Scratchpad()).prompt == 1).all()
+    with pytest.raises(UserError, match="copy.words has examples without a prompt.*anchor = true gives them one"):
+        render(task, bare, Scratchpad(), anchor=False)
+
+
 def test_without_anchor_the_first_words_are_gone() -> None:
     task = make_task("copy.words")
     examples = splits.draw(task, Split.TRAIN, Span(4, 4), 5, 0)

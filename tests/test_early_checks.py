@@ -75,6 +75,11 @@ BAD_TASKS = {
     "an unknown id": ("9 + " + DRAWN, DRAWN, r"{}: draw\(\d, count=2\) must return ids of symbols, 0 to 10, or -1: "),
     "fractions": ("1.0 * " + DRAWN, DRAWN, r"{}: draw\(2, count=2\) must return arrays of whole numbers: column 1 "),
     "no answer": (", (Part.PROMPT, source[:, -1:])", ", (Part.ANSWER, source[:, -1:])", "{}: .*column of Part.ANSWER"),
+    "no prompt": (
+        "[(Part.PROMPT, source[:, :0])",
+        '[(Part.ANCHOR, self.fixed("Last:")), (Part.PROMPT, source)',
+        r"{}: draw\(2, count=2\) must return at least one token of a prompt",
+    ),
     "an unknown word": (
         '"Lost:")), (',
         '"Last:")), (',

@@ -289,9 +289,10 @@ class TestInterpreted:
         close(vmap(one)(*arguments), expected, 1e-6)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    def test_relu_and_dropout_equal_those_written_out(self, dtype: torch.dtype) -> None:
+    @pytest.mark.parametrize("shape", [(2, 700), (33, 48), (3, 2, 1040)])  # one row, many, several blocks of columns
+    def test_relu_and_dropout_equal_those_written_out(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         draw = torch.Generator().manual_seed(0)
-        x = torch.randn(3, 2, 700, generator=draw).to(dtype).requires_grad_()
+        x = torch.randn(3, *shape, generator=draw).to(dtype).requires_grad_()
         key = torch.tensor([5, -(2**31), 2**31 - 1], dtype=torch.int32)
         stays = torch.stack([kept(x.shape[1:], each, 0.3) for each in key])
         written = x.relu() * (stays / 0.7)

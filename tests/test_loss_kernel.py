@@ -34,6 +34,10 @@ for dtype, reads in [("*bf16", 2), ("*fp32", 4)]:  # 16 logits of a thread, 16 b
         if "logits" in names:  # read for the sum, and for the gradient; that is written, or zeros are
             assert made.count("ld.global.v4.b32") == 2 * reads, made
             assert made.count("st.global.v4.b32") == 2 * reads, made
+            # Between the last that is read of the logits for the loss and the first that is written over them.
+            before, after = made[: made.index("st.global.v4")], made[made.index("st.global.v4") :]
+            single = before.rindex("ld.global.b16" if dtype == "*bf16" else "ld.global.b32")
+            assert "bar.sync" in before[single:], made
 """
 
 

@@ -538,6 +538,9 @@ def test_no_two_rows_or_columns_are_dropped_alike(rate: float) -> None:
         corners.append(float(product.mean()) * math.sqrt(product.numel()))
     assert max(largest[:2]) < 1.25 * max(largest[2:])
     assert abs(corners[0]) < 4
+    square = kept(rate, seed_of(1), shape=(300, 300)).double()
+    mirrored = torch.corrcoef(torch.stack([square.flatten(), square.t().flatten()]))[0, 1]
+    assert abs(float(mirrored)) < 4 / math.sqrt(square.numel() / 2)
 
 
 def test_every_entry_is_dropped_as_often_as_any_other() -> None:

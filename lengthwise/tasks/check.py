@@ -58,4 +58,7 @@ def _wrong(columns: list[Column], known: int) -> str:
     for part in (Part.PROMPT, Part.ANSWER):
         if part not in parts:
             return f"must return a column of Part.{part.name}"
+    before_E = sum((np.atleast_2d(ids) != ABSENT).sum(axis=1) for part, ids in columns if part <= Part.PROMPT)
+    if not np.all(before_E):
+        return "must return at least one token of a prompt: the first token of an answer is predicted from it"
     return ""
