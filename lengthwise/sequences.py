@@ -38,7 +38,7 @@ def render(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool 
     prompt = in_prompt[kept.starts[1:]] - in_prompt[kept.starts[:-1]]
     if not prompt.all():
         raise UserError(
-            f"task {task.name} has examples without a prompt, so that there is nothing to predict their first token from"
+            f"task {task.name} has examples without a prompt: there is nothing to predict their first token from"
             + ("" if anchor else "; data.anchor = true gives them one")
         )
     size = kept.sizes + 1
