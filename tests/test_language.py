@@ -636,9 +636,21 @@ def test_a_broken_step_of_a_sharded_model_is_left_out(store: TokenStore, monkeyp
 # Several processes.
 
 
+PROGRAM = """
+import atexit, pathlib
+from lengthwise.cli import main
+
+def name_threads():
+    print(*(f"alive: {file.read_text()}" for file in pathlib.Path("/proc/self/task").glob("*/comm")))
+
+atexit.register(name_threads)
+main()
+"""
+
+
 def torchrun(corpus: Path, out: Path, *options: str) -> None:
     """Two processes on the CPU, started as anyone would start them."""
-    program = [sys.executable, "-c", "from lengthwise.cli import main; main()"]
+    program = [sys.executable, "-c", PROGRAM]
     words = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"),
         *(*program, "language", "train", str(corpus), "--out", str(out), "--device", "cpu", "--encoding", "rotary"),
@@ -651,6 +663,8 @@ def torchrun(corpus: Path, out: Path, *options: str) -> None:
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Finished") == 1
+    assert "alive: python" in done.stdout or not Path("/proc/self/task").exists()
+    assert "gloo" not in done.stdout, "a thread of a process group at the end of Python can abort the process"
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])

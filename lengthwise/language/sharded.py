@@ -52,13 +52,13 @@ class ShardedLearner(Learner):
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         initialize(model, settings.seed)
         model.to(device)
-        mesh = init_device_mesh(device.type, (processes.count,))
+        self.mesh = init_device_mesh(device.type, (processes.count,))
         half = recipe.precision_on(device.type) == "bf16"
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy()
         for block in model.blocks:
             block.forward = _forgetting(block.forward)
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
+            fully_shard(block, mesh=self.mesh, mp_policy=policy)
+        fully_shard(model, mesh=self.mesh, mp_policy=policy)
         self.named = dict(model.named_parameters())
         # As everywhere: weight decay neither on norms nor on anything of the encoding.
         decays = {name: weight.ndim > 1 and not name.startswith("encodings.") for name, weight in self.named.items()}
@@ -142,6 +142,8 @@ class ShardedLearner(Learner):
                 shutil.rmtree(place)
 
     def close(self) -> None:
+        # Caches of DTensor keep the mesh for good, and it would keep the groups and their threads (see `together`).
+        getattr(self.mesh, "_pg_registry", {}).clear()
         if self.own_group:
             dist.destroy_process_group()
 
