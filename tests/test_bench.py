@@ -88,7 +88,7 @@ def test_the_peak_is_measured() -> None:
 def test_times_of_a_fleet_agree_with_each_other() -> None:
     times = training.time_training(small_workload(fleet=2), CPU, PEAK, steps=12)
     assert (times.fleet, times.timed_steps, times.batch, times.run_steps, times.run_validations) == (2, 12, 8, 30, 3)
-    assert times.row_width == row_width_of(small_workload().runs()[0])
+    assert times.row_width == row_width_of(small_workload().runs()[0], "cpu")
     # Lengths 2-4 of copy.repeat are 7 to 11 tokens; 8 examples for each of 2 models.
     assert 2 * 8 * 7 <= times.tokens_per_step <= 2 * 8 * 11
     assert 0 <= times.padding_share < 0.5
@@ -202,7 +202,7 @@ def test_examples_are_spread_over_all_lengths() -> None:
 def test_growth_keeps_the_tokens_of_a_step() -> None:
     for point in growth.points("length", "cpu"):
         run = point.workload.runs()[0]
-        assert row_width_of(run) == point.value
+        assert row_width_of(run, "cpu") == point.value
         assert run.training.batch * point.value == growth.TOKENS["cpu"]
     widths = [point.workload.runs()[0].model.width for point in growth.points("width", "cuda")]
     assert widths == list(growth.WIDTHS["cuda"])

@@ -198,14 +198,15 @@ def test_packing_refuses_what_does_not_fit() -> None:
         pack(np.array([[5, 7], [5, 9]]), 8)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", ["copy.repeat", "addition", "scan", "summation", "sort.symbols"])
-def test_rows_of_the_best_width_are_full(name: str) -> None:
+def test_rows_of_the_best_width_are_full(name: str, device: str) -> None:
     """At the published lengths and batch size; fill of the batches as they are collated."""
     batch, steps = 64, 50
     data = TrainingData(make_task(name), DataConfig(examples=0), 1)
     sequences = data.slice(0, batch * steps)
-    width = best_row_width(sequences.size, batch)
-    assert width in (16, 32) or width % ROW_UNIT == 0
+    width = best_row_width(sequences.size, batch, device)
+    assert width in ((16, 24, 32, 48) if device == "cpu" else (16, 32)) or width % ROW_UNIT == 0
     assert width >= sequences.size.max()
     batches = collate([sequences], data.task.vocabulary.pad, width, batch)
     assert batches.tokens == sequences.size.sum() == (batches.segments_KNRT > 0).sum()
@@ -222,8 +223,11 @@ def test_the_best_width_is_the_shortest_full_one_else_the_fullest() -> None:
         (65, 65): 384,  # never nine tenths: 65 of 128, 130 of 192, 195 of 256, 260 of 320, 325 of 384
     }
     for sizes, width in widths.items():
-        assert best_row_width(np.array(sizes * 2048), 2048) == width, sizes
-    assert best_row_width(np.full(4096, 65), 1) == 128  # a lone example has a row of its own, whatever the width
+        assert best_row_width(np.array(sizes * 2048), 2048, "cuda") == width, sizes
+    assert best_row_width(np.full(4096, 65), 1, "cuda") == 128  # a lone example has a row of its own
+    # On a CPU there are more widths to choose from: 11 of 16, 22 of 24; 45 of 48.
+    assert [best_row_width(np.array([11, 11] * 2048), 2048, device) for device in ("cpu", "cuda")] == [24, 128]
+    assert [best_row_width(np.array([45, 45] * 2048), 2048, device) for device in ("cpu", "cuda")] == [48, 192]
 
 
 def drawn(count: int) -> list[Sequences]:

@@ -81,7 +81,7 @@ def test_a_task_may_have_its_own_learning_rate_and_scratchpad() -> None:
     assert runs["addition (full)"].data.scratchpad == "full"
     assert runs["copy.words (rate 0.001)"].training.learning_rate == 1e-3
     assert len({run.fingerprint for run in study.runs()}) == len(study.runs())
-    assert shape_key(runs["copy.words (rate 0.0001)"]) == shape_key(runs["copy.words (rate 0.001)"])
+    assert shape_key(runs["copy.words (rate 0.0001)"], "cpu") == shape_key(runs["copy.words (rate 0.001)"], "cpu")
 
 
 def test_failures_show_the_first_wrong_token(tmp_path: Path) -> None:

@@ -69,14 +69,14 @@ def test_a_fleet_waits_for_a_run_of_it_that_others_train(tmp_path: Path) -> None
     for fleet in (FleetPlan((first, second)), FleetPlan((first,))):
         directories.make_folder(directory.fleets / fleet.id)
         write_json(directory.fleets / fleet.id / "fleet.json", {"runs": [run.fingerprint for run in fleet.runs]})
-    assert plan([first], directory, 10) == [FleetPlan((first,))]
+    assert plan([first], directory, 10, "cpu") == [FleetPlan((first,))]
     claim = directory.claim(FleetPlan((first,)).id)
     assert claim is not None and directory.held() == {FleetPlan((first,)).id}
-    assert plan([first, second], directory, 10, held=directory.held()) == []
+    assert plan([first, second], directory, 10, "cpu", held=directory.held()) == []
     claim.give_up()
     assert directory.held() == set()
     shutil.rmtree(directory.fleets / FleetPlan((first,)).id)
-    assert plan([first], directory, 10, study=[first, second]) == [FleetPlan((first, second))]
+    assert plan([first], directory, 10, "cpu", study=[first, second]) == [FleetPlan((first, second))]
 
 
 def test_a_fleet_that_is_finished_while_one_looks_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_fleet_that_is_finished_while_one_looks_is_gone(tmp_path: Path, monkey
         return read(file)
 
     monkeypatch.setattr(planning, "read_json", late)
-    (fleet,) = plan(BOTH.runs(), StudyDirectory(tmp_path / "s"), 10)
+    (fleet,) = plan(BOTH.runs(), StudyDirectory(tmp_path / "s"), 10, "cpu")
     assert len(fleet.runs) == 2
 
 

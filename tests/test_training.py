@@ -344,7 +344,7 @@ def test_fleets_hold_runs_of_equal_shape(tmp_path: Path) -> None:
         encodings=["none", "t5"],
         seeds=[1, 2, 3],
     )
-    fleets = plan(study.runs(), StudyDirectory(tmp_path), largest=4)
+    fleets = plan(study.runs(), StudyDirectory(tmp_path), 4, "cpu")
     assert sorted(len(fleet.runs) for fleet in fleets) == [2, 2, 3, 3, 4, 4]  # 64 rows: 3; 128 rows: 6 as 4 + 2
     for fleet in fleets:
         assert len({run.encoding.label for run in fleet.runs}) == 1
@@ -356,13 +356,13 @@ def test_row_width_is_the_best_for_the_training_examples() -> None:
     (run, *_) = small_study().runs()
     sizes = TrainingData(run.make_task(), run.data, seed=0).slice(0, MEASURED).size
     assert set(sizes) == {7, 9, 11}
-    width = row_width_of(run)
-    assert width == best_row_width(sizes, run.training.batch) == FleetPlan((run,)).row_width
     batches = sizes.reshape(-1, run.training.batch)
-    candidates = (16, 32, 64, 128, 192, 256, 320)
-    fills = {each: sizes.sum() / (pack(batches, each).rows_M.sum() * each) for each in candidates}
-    full = [each for each, fill in fills.items() if fill >= 0.9]
-    assert width == (min(full) if full else max(candidates, key=lambda each: fills[each]))
+    for device, candidates in (("cuda", (16, 32, 64, 128, 192, 256, 320)), ("cpu", (16, 24, 32, 48, 64))):
+        width = row_width_of(run, device)
+        assert width == best_row_width(sizes, run.training.batch, device) == FleetPlan((run,)).row_width(device)
+        fills = {each: sizes.sum() / (pack(batches, each).rows_M.sum() * each) for each in candidates}
+        full = [each for each, fill in fills.items() if fill >= (0.9 if each >= 64 else 0.85)]
+        assert width == (min(full) if full else max(candidates, key=lambda each: fills[each])), device
 
 
 def test_runs_share_a_fleet_with_other_learning_rates_but_not_with_other_rows(tmp_path: Path) -> None:
@@ -370,14 +370,14 @@ def test_runs_share_a_fleet_with_other_learning_rates_but_not_with_other_rows(tm
     own = {"training__learning_rate": 1e-3, "training__final_learning_rate": 1e-4, "training__warmup": 0.5}
     for number, (name, value) in enumerate(own.items()):
         (other,) = small_study(encodings=["none"], seeds=[2], **{name: value}).runs()
-        (fleet,) = plan([first, other], StudyDirectory(tmp_path / str(number)), 10)
+        (fleet,) = plan([first, other], StudyDirectory(tmp_path / str(number)), 10, "cpu")
         assert fleet.runs == (first, other), name
     shared = {"training__clip": 2.0, "training__batch": 16, "training__steps": 31, "training__weight_decay": 0.0}
     longer = {"data__train_lengths": [2, 30], "data__test_lengths": [31, 32]}
     for settings in (*({name: value} for name, value in shared.items()), longer):
         (other,) = small_study(encodings=["none"], seeds=[2], **settings).runs()
-        assert len(plan([first, other], StudyDirectory(tmp_path / "other"), 10)) == 2, settings
-    assert row_width_of(other) != row_width_of(first)
+        assert len(plan([first, other], StudyDirectory(tmp_path / "other"), 10, "cpu")) == 2, settings
+    assert row_width_of(other, "cpu") != row_width_of(first, "cpu")
 
 
 def test_runs_with_their_own_learning_rates_equal_each_alone(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_runs_with_their_own_learning_rates_equal_each_alone(tmp_path: Path) -> 
         for i, recipe in enumerate(recipes)
     ]
     together = StudyDirectory(tmp_path / "together")
-    (fleet,) = plan(runs, together, 10)
+    (fleet,) = plan(runs, together, 10, "cpu")
     Trainer(fleet, together, torch.device("cpu")).run()
     for run in runs:
         alone = StudyDirectory(tmp_path / f"alone-{run.seed}")
@@ -461,7 +461,7 @@ def test_checksum_sees_a_single_bit(tmp_path: Path) -> None:
 
 def test_trainer_reports_a_diverged_run_by_name(tmp_path: Path) -> None:
     study = small_study(encodings=["none"])
-    (fleet,) = plan(study.runs(), StudyDirectory(tmp_path), 10)
+    (fleet,) = plan(study.runs(), StudyDirectory(tmp_path), 10, "cpu")
     notes: list[str] = []
     trainer = Trainer(fleet, StudyDirectory(tmp_path), torch.device("cpu"), Progress(note=notes.append))
     initialize = trainer.fleet.initialize
@@ -489,7 +489,7 @@ def test_workers_give_the_same_bits(tmp_path: Path) -> None:
 
 def test_an_error_in_a_worker_is_the_error_of_the_command(tmp_path: Path) -> None:
     study = small_study()
-    for fleet in plan(study.runs(), StudyDirectory(tmp_path / "s"), 10):
+    for fleet in plan(study.runs(), StudyDirectory(tmp_path / "s"), 10, "cpu"):
         (tmp_path / "s" / "fleets" / fleet.id).mkdir(parents=True)
         for name in ("state.safetensors", "previous-state.safetensors"):
             (tmp_path / "s" / "fleets" / fleet.id / name).write_bytes(b"rubbish")
@@ -522,7 +522,7 @@ def test_examples_longer_than_any_that_was_measured_still_fit(tmp_path: Path, mo
     """In PCFG the number of functions does not settle the number of tokens: a rare example is longer than its rows."""
     import lengthwise.engine.plan as planning
 
-    monkeypatch.setattr(planning, "row_width_of", lambda run: 12)
+    monkeypatch.setattr(planning, "row_width_of", lambda run, device: 12)
     study = small_study(
         tasks=[{"name": "pcfg", "test_set": "sampled", "train_lengths": [1, 3], "test_lengths": [4, 4]}]
     )
@@ -544,7 +544,7 @@ def test_a_run_is_never_in_two_fleets(tmp_path: Path) -> None:
     both, one = small_study(encodings=["none"]), small_study(encodings=["none"], seeds=[1])
     interrupt_at(both, tmp_path / "s", 18)
     interrupt_at(one, tmp_path / "s", 10)  # seed 1 is in a begun fleet of two, which this study cannot go on with
-    fleets = plan(both.runs(), StudyDirectory(tmp_path / "s"), 10)
+    fleets = plan(both.runs(), StudyDirectory(tmp_path / "s"), 10, "cpu")
     members = [run.fingerprint for fleet in fleets for run in fleet.runs]
     assert len(members) == len(set(members))
     run_study(both, tmp_path / "s", "cpu")

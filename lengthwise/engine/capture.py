@@ -50,7 +50,7 @@ class CapturedUpdater(Updater):
 
     def __init__(self, fleet: Fleet, recipe: TrainingConfig, state: TrainingState, note: Callable[[str], None]) -> None:
         super().__init__(fleet, recipe, state)
-        self.recipe, self.note = recipe, note
+        self.note = note
         device, count = fleet.device, fleet.count
         self.stream = torch.cuda.Stream(device, priority=-1)
         self.second = torch.cuda.Stream(device)

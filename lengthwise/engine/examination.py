@@ -42,7 +42,7 @@ class Examination:
         """Each model's most likely token (P,) at every target place of its sequences, in reading order."""
         fleet, pad = self.fleet, self.tasks[0].vocabulary.pad
         size = np.concatenate([each.size for each in sequences])
-        width = best_row_width(size[:: max(1, len(size) // MEASURED)], TOGETHER)
+        width = best_row_width(size[:: max(1, len(size) // MEASURED)], TOGETHER, fleet.device.type)
         longest = max(int((each.size - each.prompt).max()) for each in sequences)
         rows = fleet.model.embedding.num_embeddings
         largest = LARGEST_LOGITS[fleet.device.type] // (fleet.count * rows * longest)

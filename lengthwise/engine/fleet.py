@@ -1,8 +1,8 @@
 """Models of equal shape side by side: one set of stacked weights, one program.
 
 The decoder is written for one model; `torch.func.vmap` runs it for all. Weights live in one matrix, a row per model, so
-that clipping, optimizer and checkpoints are row operations; so do gradients.
-Shape letters: N models, W weights of one model, S weights of a section, R rows, T tokens, P predicted tokens, L places
+that clipping, optimizer and checkpoints are row operations; so do the gradients that our kernels find.
+Shape letters: N models, W weights of one model, S elements of a weight, R rows, T tokens, P predicted tokens, L places
 that drop, V vocabulary rows.
 """
 
@@ -76,12 +76,6 @@ class Section:
     def cut(self, matrix_NW: Tensor) -> Tensor:
         return matrix_NW[:, self.start : self.start + self.size]
 
-    def named(self, row_S: Tensor) -> Tensors:
-        """The weights in this section of one model, under their names."""
-        sizes = [shape.numel() for shape in self.shapes]
-        parts = row_S.split([*sizes, self.size - sum(sizes)])
-        return {name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=False)}
-
 
 def sections_of(model: Decoder) -> dict[str, Section]:
     """By name: `encodings.0`, `embedding`, `blocks.0`, `blocks.1`, ..., `output`. In the order of the weights."""
@@ -136,6 +130,10 @@ class Fleet:
                 start += shape.numel()
         return views
 
+    def flat(self, matrix_NW: Tensor) -> Tensors:
+        """The same as `named`, each (N, S)."""
+        return {name: view.flatten(1) for name, view in self.named(matrix_NW).items()}
+
     def initialize(self, seeds: Sequence[int]) -> None:
         for row, seed in enumerate(seeds):
             initialize(self.model, seed)
@@ -153,11 +151,15 @@ class Fleet:
         if self.read_NW is not self.matrix_NW:
             self.read_NW.copy_(self.matrix_NW)
 
+    def decays_weight(self, name: str) -> bool:
+        """Whether weight decay applies. As published: not to norms, nor to anything of the encoding."""
+        return len(self.shapes[name]) > 1 and not name.startswith("encodings.")
+
     def decays(self) -> Tensor:
-        """(W,): whether weight decay applies. As published: not to norms, nor to anything of the encoding."""
+        """(W,): whether weight decay applies."""
         decays_1W = torch.zeros(1, self.matrix_NW.shape[1], dtype=torch.bool, device=self.device)
         for name, view in self.named(decays_1W).items():
-            view.fill_(len(self.shapes[name]) > 1 and not name.startswith("encodings."))
+            view.fill_(self.decays_weight(name))
         return decays_1W[0]
 
     def row(self, matrix_NW: Tensor, index: int) -> Tensors:
@@ -178,32 +180,29 @@ class Fleet:
         reads: Told = lambda section: None,
         wrote: Told | None = None,
     ) -> tuple[Tensor, Tensors]:
-        """Mean loss of each model on its own examples (N,) and its gradient, section by section.
+        """Mean loss of each model on its own examples (N,) and its gradient, weight by weight: (N, *shape).
 
         `keys_NL`: of dropout. `reads` is told each section before its weights are read, `wrote` each block (and the
         output) when what computes its gradient was launched. With our kernels the gradients are overwritten by the
         next call.
         """
-        homes = {}
-        if self.kernels:
-            homes = {name: section.cut(self.gradient_matrix()) for name, section in self.sections.items()}
-        leaves = {}
-        for name, section in self.sections.items():
+        homes = self.named(self.gradient_matrix()) if self.kernels else {}
+        leaves = self.named(self.read_NW)
+        for name, leaf in leaves.items():
             # Our kernels write gradients home; PyTorch asks for them only if something at the very beginning has one.
-            asked = not homes or name == "embedding" or name.startswith("encodings.")
-            leaves[name] = section.cut(self.read_NW).detach().requires_grad_(asked)
+            leaf.requires_grad_(not homes or name.startswith(("embedding.", "encodings.")))
         written = {name: home for name, home in homes.items() if not name.startswith("encodings.")}
         if homes and self.model.unembedding is not None:
             with beside():  # to what a tied output layer would write, the embedding adds
-                homes["embedding"].zero_()
+                homes["embedding.weight"].zero_()
         logits_NPV = self._call(leaves, written, (*batch.arrays()[:-1], keys_NL), reads, wrote)
         losses_N, dlogits_NPV = cross_entropy(logits_NPV, batch.targets_NP, self.kernels)
         wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        found = torch.autograd.grad(logits_NPV, list(wanted.values()), dlogits_NPV, allow_unused=bool(homes))
-        gradients = {**written, **{name: each for name, each in zip(wanted, found, strict=True) if each is not None}}
+        found = torch.autograd.grad(logits_NPV, list(wanted.values()), dlogits_NPV, allow_unused=True)
+        gradients = dict(zip(wanted, found, strict=True))
         for name in homes.keys() - written.keys():
-            homes[name].copy_(gradients[name])
-        return losses_N, homes or gradients
+            homes[name].copy_(_or_zeros(gradients[name], homes[name]))
+        return losses_N, homes or {name: _or_zeros(gradients[name], leaves[name]) for name in leaves}
 
     def gradient_matrix(self) -> Tensor:
         """(N, W), where our kernels write gradients."""
@@ -214,8 +213,7 @@ class Fleet:
     @torch.no_grad()
     def predictions(self, matrix_NW: Tensor, batch: Batch) -> Tensor:
         """The most likely token (N, P) at every predicted place."""
-        weights = {name: section.cut(matrix_NW.to(self.dtype)) for name, section in self.sections.items()}
-        return self._call(weights, {}, (*batch.arrays()[:-1], None)).argmax(dim=-1)
+        return self._call(self.named(matrix_NW.to(self.dtype)), {}, (*batch.arrays()[:-1], None)).argmax(dim=-1)
 
     def _call(
         self,
@@ -228,11 +226,7 @@ class Fleet:
         """Logits (N, P, V): runs what is written for one model on stacked weights and arrays."""
 
         def alone(weights: Tensors, homes: Tensors, *arrays: Tensor | None) -> Tensor:
-            given: Tensors = {}
-            for group, row_S in weights.items():
-                given |= self.sections[group].named(row_S)
-            for group, row_S in homes.items():
-                given |= {_home(name): home for name, home in self.sections[group].named(row_S).items()}
+            given = weights | {_home(name): home for name, home in homes.items()}
             named = {f"model.{name}": value for name, value in given.items()}
             return functional_call(self._pass, named, (*arrays, reads, wrote))
 
@@ -243,6 +237,11 @@ class Fleet:
             )
         own, home = ({name: value.squeeze(0) for name, value in group.items()} for group in (weights, homes))
         return alone(own, home, *(None if each is None else each.squeeze(0) for each in arrays)).unsqueeze(0)
+
+
+def _or_zeros(gradient: Tensor | None, weight: Tensor) -> Tensor:
+    """Of a weight that had no part in the loss PyTorch finds none."""
+    return torch.zeros_like(weight) if gradient is None else gradient
 
 
 def _home(weight: str) -> str:
@@ -290,8 +289,11 @@ def cross_entropy(logits_NPV: Tensor, targets_NP: Tensor, kernels: bool) -> tupl
     count_N = real_NP.sum(dim=1)
     target_NP1 = targets_NP.clamp(min=0).long()[..., None]
     with torch.no_grad():
-        logs_NPV = logits_NPV.float().log_softmax(dim=-1)
-        likelihood_NP = torch.where(real_NP, logs_NPV.gather(2, target_NP1)[..., 0], 0.0)
-        dlogits_NPV = logs_NPV.exp_().scatter_add_(2, target_NP1, -torch.ones_like(target_NP1, dtype=logs_NPV.dtype))
+        wide_NPV = logits_NPV.float()
+        dlogits_NPV = wide_NPV.softmax(dim=-1)
+        # The logarithm of the sum of exponentials, from the likeliest token: its probability is never too small.
+        sum_NP = wide_NPV.amax(dim=-1) - dlogits_NPV.amax(dim=-1).log()
+        loss_NP = torch.where(real_NP, sum_NP - wide_NPV.gather(2, target_NP1)[..., 0], 0.0)
+        dlogits_NPV.scatter_add_(2, target_NP1, -torch.ones_like(target_NP1, dtype=wide_NPV.dtype))
         dlogits_NPV *= torch.where(real_NP, 1 / count_N[:, None], 0.0)[..., None]
-        return -likelihood_NP.sum(dim=1) / count_N, dlogits_NPV.to(logits_NPV.dtype)
+        return loss_NP.sum(dim=1) / count_N, dlogits_NPV.to(logits_NPV.dtype)

@@ -1,6 +1,6 @@
 """AdamW on the rows of a fleet: each model with its own learning rate and its own clipping norm.
 
-Shape letters: N models, S weights of a section of one model.
+Shape letters: N models, S weights of a part of one model: a section, or one weight of the decoder.
 """
 
 import math
@@ -20,7 +20,7 @@ def corrections(config: TrainingConfig, step: int) -> tuple[float, float]:
 
 @torch.no_grad()
 def norms(gradients: Sequence[Tensor]) -> Tensor:
-    """Each model's norm over all sections (N,), in fp32."""
+    """Each model's norm over all parts (N,), in fp32."""
     squares = [torch.linalg.vector_norm(each, dim=1, dtype=torch.float32).square() for each in gradients]
     return torch.stack(squares).sum(dim=0).sqrt()
 
@@ -42,7 +42,7 @@ class AdamW:
         corrections_2: Tensor,
         copy_NS: Tensor | None = None,
     ) -> None:
-        """Changes a section's weights and moments in place, and a copy of the weights in another precision.
+        """Changes weights and moments in place, and a copy of the weights in another precision.
 
         A model whose gradient is not finite keeps its weights; the others do not notice.
         """

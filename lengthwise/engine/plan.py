@@ -48,10 +48,9 @@ class FleetPlan:
         lengths = [sequence_lengths(run) for run in self.runs]
         return Lengths(max(each.trained for each in lengths), max(each.met for each in lengths))
 
-    @cached_property
-    def row_width(self) -> int:
+    def row_width(self, device: str) -> int:
         """Tokens in a row of packed training examples; the same for all its runs."""
-        return row_width_of(self.runs[0])
+        return row_width_of(self.runs[0], device)
 
     def build(self) -> Decoder:
         """The architecture of the fleet; its weights come later, one set for each run."""
@@ -67,6 +66,7 @@ def plan(
     runs: Sequence[Run],
     directory: StudyDirectory,
     largest: int,
+    device: str,
     study: Sequence[Run] = (),
     held: Collection[str] = (),
 ) -> list[FleetPlan]:
@@ -91,7 +91,7 @@ def plan(
     groups: dict[str, list[Run]] = {}
     for run in runs:
         if run.fingerprint in left and run.fingerprint not in taken:
-            groups.setdefault(shape_key(run), []).append(run)
+            groups.setdefault(shape_key(run, device), []).append(run)
     for group in groups.values():
         fleets += [FleetPlan(tuple(group[i : i + largest])) for i in range(0, len(group), largest)]
     return fleets
@@ -135,9 +135,9 @@ def sequence_lengths(run: Run) -> Lengths:
     return Lengths(trained=sizes.longest_trained, met=sizes.longest)
 
 
-def row_width_of(run: Run) -> int:
+def row_width_of(run: Run, device: str) -> int:
     """Tokens in a row of packed training examples."""
-    return best_row_width(_sizes(json.dumps(run.task), run.data).trained, run.training.batch)
+    return best_row_width(_sizes(json.dumps(run.task), run.data).trained, run.training.batch, device)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _sizes(task_table: str, data: DataConfig) -> _Sizes:
     return _Sizes(trained, longest + room)
 
 
-def shape_key(run: Run) -> str:
+def shape_key(run: Run, device: str) -> str:
     """Equal for runs that can be one fleet. Building the model also finds settings that cannot go together."""
     task = run.make_task()
     with torch.device("meta"):
@@ -187,4 +187,4 @@ def shape_key(run: Run) -> str:
         shared["training"].pop(own)
     # Dropout depends on the place in a row, and a table of positions on the context: those must agree too.
     context = vars(sequence_lengths(run)) if model.last_position is not None else None
-    return json.dumps([shapes, shared, row_width_of(run), context], sort_keys=True)
+    return json.dumps([shapes, shared, row_width_of(run, device), context], sort_keys=True)

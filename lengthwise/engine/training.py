@@ -169,7 +169,7 @@ class Trainer:
         recipe = self.recipe
         updater = self.updater(state)
         validation = [validation_of(run) for run in self.runs]
-        source = Source(self.runs, self.tasks, self.plan.row_width)
+        source = Source(self.runs, self.tasks, self.plan.row_width(self.device.type))
         started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
         # A thread beside prepares the next steps while the device does these.

@@ -1,10 +1,11 @@
 """Updates of a fleet on its device: one step after the other, each a function of nothing but its inputs.
 
-Shape letters: K steps, N models, W weights of one model, L places that drop.
+Shape letters: K steps, N models, W weights of one model, S elements of a weight, L places that drop.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from lengthwise.engine.batches import Batches
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.optimizer import AdamW, norms
+from lengthwise.engine.optimizer_fused import Weight, adamw
 from lengthwise.engine.recipe import TrainingConfig
 from lengthwise.engine.state import TrainingState
 
@@ -50,8 +52,7 @@ class Updater:
     """Updates a fleet, launching one operation after the other: works wherever PyTorch does."""
 
     def __init__(self, fleet: Fleet, recipe: TrainingConfig, state: TrainingState) -> None:
-        self.fleet, self.state = fleet, state
-        self.norms, self.change = norms, AdamW(recipe).update
+        self.fleet, self.recipe, self.state = fleet, recipe, state
         self.decays_W = fleet.decays()
         self.drops = fleet.model.config.dropout > 0
 
@@ -72,19 +73,32 @@ class Updater:
         """Afterwards the weights are those after the last step."""
 
     def step(self, batch: Batch, keys_NL: Tensor | None, rates_N: Tensor, corrections_2: Tensor) -> Tensor:
-        fleet, state = self.fleet, self.state
-        losses_N, gradients = fleet.gradients(batch, keys_NL)
-        norms_N = self.norms(list(gradients.values()))
-        for name, section in fleet.sections.items():
-            self.change(
-                section.cut(fleet.matrix_NW),
-                section.cut(state.first_NW),
-                section.cut(state.second_NW),
-                section.cut(self.decays_W[None])[0],
-                gradients[name],
-                norms_N,
-                rates_N,
-                corrections_2,
-                None if fleet.read_NW is fleet.matrix_NW else section.cut(fleet.read_NW),
-            )
+        losses_N, gradients = self.fleet.gradients(batch, keys_NL)
+        gradients_NS = [gradient.flatten(1) for gradient in gradients.values()]
+        norms_N = norms(gradients_NS)
+        if self.fleet.device.type == "cpu" and self.fleet.dtype == torch.float32:
+            adamw(list(self._weights.values()), gradients_NS, norms_N, rates_N, corrections_2, self.recipe)
+        else:
+            self._write_out(gradients_NS, norms_N, rates_N, corrections_2)
         return torch.stack([losses_N, norms_N])
+
+    @cached_property
+    def _weights(self) -> dict[str, Weight]:
+        """By name, in the order of the gradients."""
+        matrices = (self.fleet.matrix_NW, self.state.first_NW, self.state.second_NW)
+        values, first, second = (self.fleet.flat(matrix_NW) for matrix_NW in matrices)
+        return {
+            name: Weight(values_NS, first[name], second[name], self.fleet.decays_weight(name))
+            for name, values_NS in values.items()
+        }
+
+    def _write_out(self, gradients_NS: list[Tensor], norms_N: Tensor, rates_N: Tensor, corrections_2: Tensor) -> None:
+        """The update, one operation after the other: for any device and any precision."""
+        fleet = self.fleet
+        decays, copies = fleet.flat(self.decays_W[None]), fleet.flat(fleet.read_NW)
+        for (name, weight), gradient_NS in zip(self._weights.items(), gradients_NS, strict=True):
+            AdamW(self.recipe).update(
+                *(weight.values_NS, weight.first_NS, weight.second_NS, decays[name][0], gradient_NS),
+                *(norms_N, rates_N, corrections_2),
+                None if fleet.read_NW is fleet.matrix_NW else copies[name],
+            )

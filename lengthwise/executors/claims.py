@@ -14,9 +14,11 @@ from lengthwise.study import Run
 class Claims:
     """What is left of a part of a study. Threads of one process may share it."""
 
-    def __init__(self, runs: Sequence[Run], directory: StudyDirectory, largest: int, study: Sequence[Run] = ()) -> None:
+    def __init__(
+        self, runs: Sequence[Run], directory: StudyDirectory, largest: int, device: str, study: Sequence[Run] = ()
+    ) -> None:
         """`study`: all its runs, where `runs` are a part of them: a fleet that was begun is taken whole."""
-        self.runs, self.directory, self.largest, self.study = runs, directory, largest, study
+        self.runs, self.directory, self.largest, self.device, self.study = runs, directory, largest, device, study
         self._one_at_a_time = threading.Lock()
         self.worked = 0
         """Fleets that were handed out."""
@@ -53,4 +55,4 @@ class Claims:
         return None, None
 
     def _plan(self) -> list[FleetPlan]:
-        return plan(self.runs, self.directory, self.largest, self.study, self.directory.held())
+        return plan(self.runs, self.directory, self.largest, self.device, self.study, self.directory.held())

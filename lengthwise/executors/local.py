@@ -53,13 +53,13 @@ def run_study(
     runs = select(every, only)
     one = 12 * study.model.layers * study.model.width**2  # weights of one model, nearly
     largest = max(1, min(LARGEST_FLEET[chosen.type], MOST_WEIGHTS[chosen.type] // one))
-    plan(runs, directory, largest, every)
+    plan(runs, directory, largest, chosen.type, every)
     with directory.lock():
         directory.agree(study.description())
         wanted = {run.name: run_directory(directory, run) for run in runs}
         directory.refuse_doubles(wanted)
         directory.refuse_incomplete(wanted.values())
-    claims = Claims(runs, directory, largest, every)
+    claims = Claims(runs, directory, largest, chosen.type, every)
     side_by_side = chosen.type == "cpu" and study.model.width < WIDE
     workers = min(claims.left(), workers or ((os.cpu_count() or 1) if side_by_side else 1))
     if workers > 1:

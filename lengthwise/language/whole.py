@@ -38,9 +38,13 @@ class AveragedFleet(Fleet):
         count_N = (batch.targets_NP >= 0).sum(dim=1).float()
         totals_2N = self.processes.add_up(torch.stack([count_N, losses_N * count_N]))
         share_N1 = (count_N / totals_2N[0])[:, None]
-        for gradient_NS in gradients.values():
-            # In fp32, whatever the gradients are kept in.
-            gradient_NS.copy_(self.processes.add_up(gradient_NS.float() * share_N1))
+        # All at once, and in fp32, whatever the gradients are kept in.
+        flat = [gradient.flatten(1) for gradient in gradients.values()]
+        sums_NW = self.processes.add_up(torch.cat(flat, dim=1).float() * share_N1)
+        for gradient, sum_NS in zip(
+            gradients.values(), sums_NW.split([each.shape[1] for each in flat], 1), strict=True
+        ):
+            gradient.copy_(sum_NS.view_as(gradient))
         return totals_2N[1] / totals_2N[0], gradients
 
 
