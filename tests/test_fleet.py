@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.batches import NO_TARGET, TrainingData, collate
+from lengthwise.engine.fleet import Batch, Fleet, cross_entropy
 from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.engine.state import TrainingState
@@ -133,6 +133,27 @@ def test_a_model_that_diverges_keeps_its_weights_and_harms_no_other(monkeypatch:
     assert torch.equal(fleet.matrix_NW[0], before[0])
     assert not torch.equal(fleet.matrix_NW[1], before[1]) and fleet.matrix_NW.isfinite().all()
     assert updater.state.first_NW.isfinite().all() and updater.state.second_NW.isfinite().all()
+
+
+@pytest.mark.parametrize("largest", [5.0, 40.0, 1000.0])
+def test_the_loss_and_its_gradient_have_all_their_digits(largest: float) -> None:
+    """Against PyTorch in fp64: likely tokens, one a little less likely, hopeless ones, one that is not asked for."""
+    logits_NPV = largest - torch.rand(2, 3, 9, generator=torch.Generator().manual_seed(0)) * 4 - 8
+    logits_NPV[:, :, 4] = largest
+    targets_NP = torch.tensor([[4, 4, NO_TARGET], [4, 2, 7]])
+    losses_N, dlogits_NPV = cross_entropy(logits_NPV, targets_NP, kernels=False)
+    exact = logits_NPV.double().requires_grad_()
+    for n, targets_P in enumerate(targets_NP):
+        loss = F.cross_entropy(exact[n], targets_P, ignore_index=NO_TARGET)
+        (gradient,) = torch.autograd.grad(loss, [exact])
+        torch.testing.assert_close(losses_N[n].double(), loss.detach(), rtol=2e-4, atol=0.0)
+        torch.testing.assert_close(dlogits_NPV[n].double(), gradient[n], rtol=1e-5, atol=1e-7)
+
+
+def test_the_loss_of_a_hopeless_token_is_finite() -> None:
+    logits_NPV = torch.tensor([[[300.0, 0.0, -10.0]]])
+    losses_N, dlogits_NPV = cross_entropy(logits_NPV, torch.tensor([[2]]), kernels=False)
+    assert losses_N.item() == pytest.approx(310.0) and dlogits_NPV.tolist() == [[[1.0, 0.0, -1.0]]]
 
 
 def test_learning_rate_rises_then_falls_in_a_line() -> None:

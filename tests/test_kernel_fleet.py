@@ -3,15 +3,19 @@
 import pytest
 import torch
 from conftest import INTERPRETED
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
+from lengthwise.encodings.encoding import Encoding, Geometry
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.recipe import DataConfig
+from lengthwise.language.processes import Processes
+from lengthwise.language.whole import AveragedFleet
 from lengthwise.model.beside import when_differentiated
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Decoder
 from lengthwise.model.linear import multiply
 from lengthwise.model.picking import pick_tokens
 from lengthwise.study import make_task
@@ -58,9 +62,57 @@ def test_losses_gradients_and_predictions_are_the_same(encodings: list[str], cou
     expected_losses, expected = fleet.gradients(batch, keys)
     torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-5)
     assert gradients.keys() == expected.keys()
-    for section, gradient in gradients.items():
-        assert (gradient - expected[section]).norm() <= 1e-5 * expected[section].norm(), section
+    for name, gradient in gradients.items():
+        assert (gradient - expected[name]).norm() <= 1e-5 * expected[name].norm(), name
     assert torch.equal(predicted, fleet.predictions(fleet.matrix_NW, batch))
+
+
+class Idle(Encoding):
+    """A bias, and a weight that has no part in it."""
+
+    def __init__(self, config: Encoding.Config, geometry: Geometry) -> None:
+        super().__init__(config, geometry)
+        self.slopes, self.idle = (nn.Parameter(torch.zeros(geometry.heads)) for _ in range(2))
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        return -self.slopes.view(-1, *[1] * distances.ndim) * distances.float().log1p()
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_weight_without_a_gradient_has_zeros(kernels: bool) -> None:
+    layer = Idle(Idle.Config(), Geometry.of(32, 2))
+    fleet = Fleet(Decoder(ModelConfig(layers=1, width=32, heads=2), TASK.vocabulary.rows, [layer]), 2, CPU)
+    fleet.initialize([1, 2])
+    fleet.kernels = kernels
+    fleet.gradient_matrix().fill_(7.0)  # of an earlier step
+    _, gradients = fleet.gradients(batch_of(2))
+    assert not gradients["encodings.0.idle"].any() and gradients["encodings.0.slopes"].any()
+
+
+class ThreeAlike(Processes):
+    """Three processes that all have the same."""
+
+    def add_up(self, value: Tensor) -> Tensor:
+        return value.mul_(3)
+
+
+@pytest.mark.parametrize("style", ["t5", "llama"])
+@pytest.mark.parametrize("kernels", [True, False])
+def test_means_over_processes_that_are_alike_are_those_of_one(style: str, kernels: bool) -> None:
+    model = fleet_of(["rotary", "t5"], 1, style).model
+    found = []
+    for processes in (Processes(), ThreeAlike(0, 3)):
+        fleet = AveragedFleet(model, CPU, "fp32", processes)
+        fleet.initialize([1])
+        fleet.kernels = kernels
+        losses, gradients = fleet.gradients(batch_of(1))
+        found.append((losses, {name: each.clone() for name, each in gradients.items()}))
+        if kernels:
+            assert all(each.equal(gradients[name]) for name, each in fleet.named(fleet.gradient_matrix()).items())
+    (loss, one), (losses, three) = found
+    torch.testing.assert_close(losses, loss)
+    for name, gradient in one.items():
+        assert (three[name] - gradient).norm() <= 1e-6 * gradient.norm(), name
 
 
 def test_sections_are_told_in_the_order_of_the_passes() -> None:

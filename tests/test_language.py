@@ -637,19 +637,25 @@ def test_a_broken_step_of_a_sharded_model_is_left_out(store: TokenStore, monkeyp
 
 
 PROGRAM = """
-import atexit, pathlib
+import atexit, os, pathlib
 from lengthwise.cli import main
+from lengthwise.language.sharded import ShardedLearner
 
 def name_threads():
     print(*(f"alive: {file.read_text()}" for file in pathlib.Path("/proc/self/task").glob("*/comm")))
 
+def stop(*given):
+    raise KeyboardInterrupt
+
 atexit.register(name_threads)
+if "STOPS" in os.environ:
+    ShardedLearner.run = stop
 main()
 """
 
 
-def torchrun(corpus: Path, out: Path, *options: str) -> None:
-    """Two processes on the CPU, started as anyone would start them."""
+def torchrun(corpus: Path, out: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Two processes on the CPU, started as anyone would start them; they end without threads of a process group."""
     program = [sys.executable, "-c", PROGRAM]
     words = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"),
@@ -659,19 +665,20 @@ def torchrun(corpus: Path, out: Path, *options: str) -> None:
         *("--set", "training.learning_rate=0.01", "--set", "data.vocabulary=320"),
         *("--set", "training.validations=3", "--set", "data.validation_tokens=512", *options),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Finished") == 1
     assert "alive: python" in done.stdout or not Path("/proc/self/task").exists()
     assert "gloo" not in done.stdout, "a thread of a process group at the end of Python can abort the process"
+    return done
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
 def test_two_processes_take_the_steps_of_one(sharded: bool, corpus: Path, tmp_path: Path) -> None:
     """Gradients are means over all targets, though one process has more padding than the other."""
     train(corpus, tmp_path / "one", small(encoding="rotary"))
-    torchrun(corpus, tmp_path / "two", *(["--sharded"] if sharded else []))
+    done = torchrun(corpus, tmp_path / "two", *(["--sharded"] if sharded else []))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Finished") == 1
     one, two = (load_tensors(tmp_path / name / "last.safetensors")[0] for name in ("one", "two"))
     assert one.keys() == two.keys()
     for name in one:
@@ -682,6 +689,12 @@ def test_two_processes_take_the_steps_of_one(sharded: bool, corpus: Path, tmp_pa
         values = [[row[kind] for row in log if kind in row] for log in logs]
         assert values[0] and values[1] == pytest.approx(values[0], rel=1e-4)
     assert read_json(tmp_path / "two/run.json")["processes"] == 2
+
+
+def test_a_sharded_run_that_is_stopped_leaves_no_threads(corpus: Path, tmp_path: Path) -> None:
+    done = torchrun(corpus, tmp_path / "two", "--sharded", STOPS="yes")
+    assert done.returncode != 0 and "Finished" not in done.stdout
+    assert "SIGABRT" not in done.stderr
 
 
 def test_rows_that_cannot_be_divided_are_an_error() -> None:

@@ -1,13 +1,24 @@
 """AdamW in one pass on a CPU against AdamW written out. Shape letters as in `lengthwise.engine.optimizer_fused`."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.optimizer import AdamW, corrections, norms
 from lengthwise.engine.optimizer_fused import Weight, adamw
-from lengthwise.engine.recipe import TrainingConfig
+from lengthwise.engine.recipe import DataConfig, TrainingConfig
+from lengthwise.engine.state import TrainingState
+from lengthwise.engine.update import Updater
+from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Decoder
+from lengthwise.study import make_task
 
+CPU = torch.device("cpu")
 CONFIG = TrainingConfig(beta1=0.8, beta2=0.95, weight_decay=0.3, clip=0.7, epsilon=1e-5)
 RATES = torch.tensor([1e-2, 3e-2, 0.0])
 SIZES = (192, 7, 1030)
@@ -71,3 +82,64 @@ def test_a_model_whose_gradient_is_not_finite_keeps_its_weights(bad: float) -> N
     assert found[:, ::2].equal(fine[:, ::2]), "the others do not notice"
     assert found[0, 1].equal(before[0, 1])
     torch.testing.assert_close(found[1:, 1], moments(theirs)[1:, 1], rtol=1e-6, atol=0.0)  # these shrink
+
+
+class Waves(Encoding):
+    """Learned sines and cosines side by side: their gradients are every second number of one."""
+
+    def __init__(self, config: Encoding.Config, geometry: Geometry) -> None:
+        super().__init__(config, geometry)
+        self.cosines, self.sines = (nn.Parameter(torch.zeros(geometry.width // 2)) for _ in range(2))
+
+    def embed(self, x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
+        angles = positions_BT[..., None] * torch.arange(len(self.sines)) * 0.1
+        waves_BTD = torch.stack([angles.cos(), angles.sin()], dim=-1).flatten(-2)
+        return x_BTD + waves_BTD * torch.stack([self.cosines, self.sines], dim=-1).flatten()
+
+
+class Slopes(Encoding):
+    """Two numbers a head that are added up: PyTorch finds one gradient for both. And one that has none."""
+
+    def __init__(self, config: Encoding.Config, geometry: Geometry) -> None:
+        super().__init__(config, geometry)
+        self.one, self.other, self.idle = (nn.Parameter(torch.zeros(geometry.heads)) for _ in range(3))
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        return -self._slopes().view(-1, *[1] * distances.ndim) * distances.float().log1p()
+
+    def _slopes(self) -> Tensor:
+        return self.one + self.other
+
+
+class Level(Slopes):
+    """One number several times: its gradient is expanded."""
+
+    def _slopes(self) -> Tensor:
+        return self.one.sum() + self.other
+
+
+@pytest.mark.parametrize("encoding", [Waves, Slopes, Level])
+@pytest.mark.parametrize("count", [1, 2])
+def test_gradients_may_lie_in_memory_as_they_like(encoding: type[Encoding], count: int) -> None:
+    config, task = replace(CONFIG, clip=0.001), make_task("copy.words")
+    data = DataConfig(train_lengths=(2, 5), test_lengths=(6, 10), examples=0)
+    batch = Batch.of(collate([TrainingData(task, data, i).slice(0, 8) for i in range(count)], 0, 24), 0, CPU)
+    found = []
+    for written in (False, True):
+        layer = encoding(encoding.Config(), Geometry.of(32, 4))
+        fleet = Fleet(Decoder(ModelConfig(layers=1, width=32, heads=4), task.vocabulary.rows, [layer]), count, CPU)
+        fleet.matrix_NW.copy_(torch.randn(fleet.matrix_NW.shape, generator=torch.Generator().manual_seed(0)) * 0.1)
+        updater = Updater(fleet, config, TrainingState.begin(fleet.matrix_NW))
+        given = RATES[:count], torch.tensor(corrections(config, 0))
+        if written:
+            gradients = [each.flatten(1) for each in fleet.gradients(batch)[1].values()]
+            updater._write_out(gradients, norms(gradients), *given)
+        else:
+            _, norms_N = updater.step(batch, None, *given)
+            assert (norms_N > 2 * config.clip).all()
+        found.append([fleet.named(each) for each in (updater.state.first_NW, fleet.matrix_NW)])
+    for ours, theirs in zip(*found, strict=True):
+        for name, value in theirs.items():
+            assert (ours[name] - value).norm() <= 1e-5 * value.norm(), name
+    for name, first in found[0][0].items():
+        assert bool(first.any()) == (not name.endswith("idle")), name

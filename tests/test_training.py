@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import small_study, small_table
 
+import lengthwise.engine.plan as planning
 from lengthwise.engine.batches import TrainingData, best_row_width
 from lengthwise.engine.packing import pack
 from lengthwise.engine.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
@@ -21,6 +22,7 @@ from lengthwise.engine.state import Saver, TrainingState, load_tensors, previous
 from lengthwise.engine.training import Progress, Trainer
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.errors import RunError, UserError
+from lengthwise.executors.claims import Claims
 from lengthwise.executors.local import run_study
 from lengthwise.records import directory as directories
 from lengthwise.records.directory import StudyDirectory
@@ -365,6 +367,32 @@ def test_row_width_is_the_best_for_the_training_examples() -> None:
         assert width == (min(full) if full else max(candidates, key=lambda each: fills[each])), device
 
 
+def test_rows_are_those_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs that on a GPU would have rows of 16 and of 32 tokens share a fleet with rows of 24."""
+    import lengthwise.engine.training as training
+
+    own = {"data__test_lengths": [8, 9], "training__batch": 8, "encodings": ["none"], "seeds": [1]}
+    short = small_study(tasks=["copy.words"], data__train_lengths=[1, 5], **own).runs()
+    runs = [*short, *small_study(tasks=["reverse.words"], data__train_lengths=[1, 7], **own).runs()]
+    assert [[row_width_of(run, device) for run in runs] for device in ("cpu", "cuda")] == [[24, 24], [16, 32]]
+    directory = StudyDirectory(tmp_path / "s")
+    (fleet,) = Claims(runs, directory, 10, "cpu")._plan()
+    assert len(Claims(runs, directory, 10, "cuda")._plan()) == 2
+    assert (fleet.row_width("cpu"), fleet.row_width("cuda")) == (24, 32)
+    widths, collate = set(), training.collate
+    monkeypatch.setattr(training, "collate", lambda *given: widths.add(given[2]) or collate(*given))
+    Trainer(fleet, directory, torch.device("cpu")).run()
+    assert widths == {24}
+
+
+def test_a_study_is_planned_for_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = planning.row_width_of
+    monkeypatch.setattr(planning, "row_width_of", lambda run, device: asked.append(device) or real(run, device))
+    run_study(small_study(), tmp_path / "s", "cpu")
+    assert set(asked) == {"cpu"}
+
+
 def test_runs_share_a_fleet_with_other_learning_rates_but_not_with_other_rows(tmp_path: Path) -> None:
     (first,) = small_study(encodings=["none"], seeds=[1]).runs()
     own = {"training__learning_rate": 1e-3, "training__final_learning_rate": 1e-4, "training__warmup": 0.5}
@@ -520,8 +548,6 @@ def is_zombie(process: str) -> bool:
 
 def test_examples_longer_than_any_that_was_measured_still_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In PCFG the number of functions does not settle the number of tokens: a rare example is longer than its rows."""
-    import lengthwise.engine.plan as planning
-
     monkeypatch.setattr(planning, "row_width_of", lambda run, device: 12)
     study = small_study(
         tasks=[{"name": "pcfg", "test_set": "sampled", "train_lengths": [1, 3], "test_lengths": [4, 4]}]

@@ -291,9 +291,10 @@ def cross_entropy(logits_NPV: Tensor, targets_NP: Tensor, kernels: bool) -> tupl
     with torch.no_grad():
         wide_NPV = logits_NPV.float()
         dlogits_NPV = wide_NPV.softmax(dim=-1)
-        # The logarithm of the sum of exponentials, from the likeliest token: its probability is never too small.
-        sum_NP = wide_NPV.amax(dim=-1) - dlogits_NPV.amax(dim=-1).log()
-        loss_NP = torch.where(real_NP, sum_NP - wide_NPV.gather(2, target_NP1)[..., 0], 0.0)
+        # From the likeliest token, whose probability is never too small. Logits first: the logarithm would lose its
+        # last digits beside a large one.
+        behind_NP = wide_NPV.amax(dim=-1) - wide_NPV.gather(2, target_NP1)[..., 0]
+        loss_NP = torch.where(real_NP, behind_NP - dlogits_NPV.amax(dim=-1).log(), 0.0)
         dlogits_NPV.scatter_add_(2, target_NP1, -torch.ones_like(target_NP1, dtype=wide_NPV.dtype))
         dlogits_NPV *= torch.where(real_NP, 1 / count_N[:, None], 0.0)[..., None]
         return loss_NP.sum(dim=1) / count_N, dlogits_NPV.to(logits_NPV.dtype)

@@ -1,6 +1,6 @@
 """AdamW on the rows of a fleet: each model with its own learning rate and its own clipping norm.
 
-Shape letters: N models, S weights of a part of one model: a section, or one weight of the decoder.
+Shape letters: N models, S elements of a weight.
 """
 
 import math

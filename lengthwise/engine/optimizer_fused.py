@@ -39,6 +39,7 @@ def adamw(
 
     A model whose gradient is not finite keeps its weights; the others do not notice.
     """
+    gradients = _own(gradients)
     for decays in (True, False):
         chosen = [
             [matrix.unbind() for matrix in (weight.values_NS, gradient_NS, weight.first_NS, weight.second_NS)]
@@ -49,6 +50,18 @@ def adamw(
         for model, (norm, rate) in enumerate(zip(norms_N.tolist(), rates_N.tolist(), strict=True)):
             lists = [[matrices[kind][model] for matrices in chosen] for kind in range(4)]
             _change(lists, norm, rate, corrections_2.tolist(), decay, config)
+
+
+def _own(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Each as a block of memory that no other has: PyTorch's kernel takes that for granted, and writes to it."""
+    taken: set[int] = set()
+    owned = []
+    for gradient_NS in gradients:
+        memory = gradient_NS.untyped_storage().data_ptr()
+        shared = memory in taken or not gradient_NS.is_contiguous()
+        taken.add(memory)
+        owned.append(gradient_NS.clone(memory_format=torch.contiguous_format) if shared else gradient_NS)
+    return owned
 
 
 def _change(

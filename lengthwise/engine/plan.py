@@ -49,8 +49,8 @@ class FleetPlan:
         return Lengths(max(each.trained for each in lengths), max(each.met for each in lengths))
 
     def row_width(self, device: str) -> int:
-        """Tokens in a row of packed training examples; the same for all its runs."""
-        return row_width_of(self.runs[0], device)
+        """Tokens in a row of packed training examples; the same for all its runs, on the device where it was begun."""
+        return max(row_width_of(run, device) for run in self.runs)
 
     def build(self) -> Decoder:
         """The architecture of the fleet; its weights come later, one set for each run."""

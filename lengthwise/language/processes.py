@@ -1,7 +1,6 @@
 """Processes that train one model together: one for each GPU, started by torchrun; or just this one."""
 
 import datetime
-import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,20 +58,9 @@ class Processes:
 @contextmanager
 def together(device: str) -> Iterator[tuple[Processes, torch.device]]:
     """Joins the processes that torchrun has started, each with a GPU of its own; alone where it has started none."""
-    try:
-        if "TORCHELASTIC_RUN_ID" in os.environ:
-            with _group(device) as joined:
-                yield joined
-        else:
-            yield Processes(), choose_device(device)
-    finally:
-        # A sharded model is garbage in a circle and holds groups. Threads of theirs that live when Python ends may
-        # wait for it, and then the whole process is aborted (SIGABRT): after a complete run, one time in a hundred.
-        gc.collect()
-
-
-@contextmanager
-def _group(device: str) -> Iterator[tuple[Processes, torch.device]]:
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield Processes(), choose_device(device)
+        return
     local = int(os.environ["LOCAL_RANK"])
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

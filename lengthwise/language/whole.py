@@ -38,14 +38,16 @@ class AveragedFleet(Fleet):
         count_N = (batch.targets_NP >= 0).sum(dim=1).float()
         totals_2N = self.processes.add_up(torch.stack([count_N, losses_N * count_N]))
         share_N1 = (count_N / totals_2N[0])[:, None]
+        losses_N = totals_2N[1] / totals_2N[0]
         # All at once, and in fp32, whatever the gradients are kept in.
-        flat = [gradient.flatten(1) for gradient in gradients.values()]
-        sums_NW = self.processes.add_up(torch.cat(flat, dim=1).float() * share_N1)
-        for gradient, sum_NS in zip(
-            gradients.values(), sums_NW.split([each.shape[1] for each in flat], 1), strict=True
-        ):
-            gradient.copy_(sum_NS.view_as(gradient))
-        return totals_2N[1] / totals_2N[0], gradients
+        if self.kernels:
+            matrix_NW = self.gradient_matrix()
+            matrix_NW.copy_(self.processes.add_up(matrix_NW.float() * share_N1))
+            return losses_N, gradients  # which lie there
+        sums_NW = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1).float() * share_N1
+        sizes = [gradient[0].numel() for gradient in gradients.values()]
+        sums = zip(gradients, self.processes.add_up(sums_NW).split(sizes, dim=1), strict=True)
+        return losses_N, {name: sum_1S.view(1, *self.shapes[name]) for name, sum_1S in sums}
 
 
 class WholeLearner(Learner):
