@@ -697,6 +697,14 @@ def test_a_sharded_run_that_is_stopped_leaves_no_threads(corpus: Path, tmp_path:
     assert "SIGABRT" not in done.stderr
 
 
+def test_what_one_process_cannot_do_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = torchrun(tmp_path / "empty", tmp_path / "run")
+    assert done.returncode != 0 and "empty holds no document" in done.stderr
+    assert done.stderr.count("Traceback") == 1, "that of torchrun itself, and none of ours"
+    assert not (tmp_path / "run/run.json").exists()
+
+
 def test_rows_that_cannot_be_divided_are_an_error() -> None:
     with pytest.raises(UserError, match=r"8 rows of a step .* cannot be divided among 3 processes"):
         Processes(0, 3).part(8)

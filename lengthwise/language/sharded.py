@@ -3,8 +3,6 @@
 What a block computes is forgotten and computed again in the backward pass (gradient checkpointing).
 """
 
-import atexit
-import gc
 import shutil
 import warnings
 from collections.abc import Callable
@@ -55,10 +53,6 @@ class ShardedLearner(Learner):
         initialize(model, settings.seed)
         model.to(device)
         self.mesh = init_device_mesh(device.type, (processes.count,))
-        # The model holds groups and is garbage in a circle. Threads of a group that live when Python ends may wait for
-        # it, and then the whole process is aborted (SIGABRT): after a complete run, one time in a hundred.
-        atexit.unregister(gc.collect)
-        atexit.register(gc.collect)
         half = recipe.precision_on(device.type) == "bf16"
         policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy()
         for block in model.blocks:
@@ -148,7 +142,7 @@ class ShardedLearner(Learner):
                 shutil.rmtree(place)
 
     def close(self) -> None:
-        # Caches of DTensor keep the mesh for good, and it would keep the groups and their threads.
+        # Caches of DTensor keep the mesh for good, and it would keep the groups and their threads (see `together`).
         getattr(self.mesh, "_pg_registry", {}).clear()
         if self.own_group:
             dist.destroy_process_group()
