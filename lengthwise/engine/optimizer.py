@@ -20,7 +20,7 @@ def corrections(config: TrainingConfig, step: int) -> tuple[float, float]:
 
 @torch.no_grad()
 def norms(gradients: Sequence[Tensor]) -> Tensor:
-    """Each model's norm over all parts (N,), in fp32."""
+    """Each model's norm over all weights (N,), in fp32."""
     squares = [torch.linalg.vector_norm(each, dim=1, dtype=torch.float32).square() for each in gradients]
     return torch.stack(squares).sum(dim=0).sqrt()
 
