@@ -61,7 +61,7 @@ class Repeat(Copy):
     """One symbol n times; the target is the same n symbols.
 
     Examples:
-        Copy: baba baba baba [SEP] -> baba baba baba
+        Copy: station station station [SEP] -> station station station
     Length: number of source symbols.
 
     The published set has each of about 6,052 symbols once per length.
@@ -93,7 +93,7 @@ class RepeatTwice(Repeat):
     """One symbol n times; the target is 2n of it.
 
     Examples:
-        Copy: baba baba baba [SEP] -> baba baba baba baba baba baba
+        Copy: station station station [SEP] -> station station station station station station
     Length: number of source symbols.
     """
 
@@ -106,7 +106,7 @@ class Replace(Copy):
     """One symbol n times; the target is another one, named in the prompt, n times.
 
     Examples:
-        Replace baba with kogi in baba baba baba [SEP] -> kogi kogi kogi
+        Replace station with cooling in station station station [SEP] -> cooling cooling cooling
     Length: number of source symbols.
     """
 
@@ -149,7 +149,7 @@ class Words(Copy):
     """n symbols drawn independently; the target is the same sequence.
 
     Examples:
-        Copy: baba kogi baba [SEP] -> baba kogi baba
+        Copy: station cooling station [SEP] -> station cooling station
     Length: number of source symbols.
     """
 
@@ -165,7 +165,7 @@ class WordsTwice(Copy):
     """n symbols drawn independently; the target is the sequence, `[NEXT]`, the sequence again.
 
     Examples:
-        Copy: baba kogi [SEP] -> baba kogi [NEXT] baba kogi
+        Copy: station cooling [SEP] -> station cooling [NEXT] station cooling
     Length: number of source symbols.
     """
 

@@ -15,7 +15,7 @@ class Mqar(Task):
     """n pairs of a key and a value; the target is the value of the key that is asked for at the end.
 
     Examples:
-        Recall: baba nano kogi zota ? kogi [SEP] -> zota
+        Recall: station stuck cooling picnic ? cooling [SEP] -> picnic
     Length: number of pairs.
 
     Keys are distinct, values are drawn independently, no word is both. With `queries` above 1 (multi-query recall)

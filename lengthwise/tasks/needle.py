@@ -17,7 +17,7 @@ class Needle(Task):
     """n filler symbols with a key of five digits at any depth among them; the target is the key.
 
     Examples:
-        Find: baba kogi KEY 4 0 7 7 1 teku [SEP] -> 4 0 7 7 1
+        Find: station cooling KEY 4 0 7 7 1 little [SEP] -> 4 0 7 7 1
     Length: number of filler symbols, before and after the key.
 
     Filler symbols and digits are drawn independently; all n + 1 places of the key are equally likely.

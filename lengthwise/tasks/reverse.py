@@ -23,7 +23,7 @@ class Words(Reverse):
     """n symbols; the target is the sequence backwards.
 
     Examples:
-        Reverse: baba kogi teku [SEP] -> teku kogi baba
+        Reverse: station cooling little [SEP] -> little cooling station
     Length: number of source symbols.
     """
 
@@ -38,7 +38,7 @@ class WordsTwice(Reverse):
     """n symbols; the target is the sequence backwards, `[NEXT]`, backwards again.
 
     Examples:
-        Reverse: baba kogi [SEP] -> kogi baba [NEXT] kogi baba
+        Reverse: station cooling [SEP] -> cooling station [NEXT] cooling station
     Length: number of source symbols.
     """
 
@@ -53,7 +53,7 @@ class AndBack(Reverse):
     """n symbols; the target is the sequence backwards, `[NEXT]`, the sequence in its own order.
 
     Examples:
-        Reverse: baba kogi [SEP] -> kogi baba [NEXT] baba kogi
+        Reverse: station cooling [SEP] -> cooling station [NEXT] station cooling
     Length: number of source symbols.
     """
 
