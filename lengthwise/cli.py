@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -18,11 +17,11 @@ from lengthwise.analysis.theory_commands import theory_app
 from lengthwise.bench.command_line import bench_app
 from lengthwise.errors import UserError
 from lengthwise.language.commands import language_app
+from lengthwise.listing import component_rows, study_rows, task_rows
 from lengthwise.stretching.command_line import extend_app
 
 if TYPE_CHECKING:
     from lengthwise.records.rows import Results
-    from lengthwise.tasks.task import Task
 
 app = typer.Typer(
     help="What happens when a Transformer trained on short sequences meets longer ones, and why.",
@@ -78,10 +77,10 @@ Settings = Annotated[
 def list_command(what: Listed, as_json: AsJson = False) -> None:
     """List the tasks, encodings, extensions or studies there are."""
     rows = {
-        "tasks": _task_rows,
-        "encodings": lambda: _component_rows(registry.encodings),
-        "extensions": lambda: _component_rows(registry.extensions),
-        "studies": _study_rows,
+        "tasks": task_rows,
+        "encodings": lambda: component_rows(registry.encodings),
+        "extensions": lambda: component_rows(registry.extensions),
+        "studies": study_rows,
     }[what.value]()
     if as_json:
         console.print_json(json.dumps(rows))
@@ -105,21 +104,37 @@ def sample(
     count: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 3,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     scratchpad: Annotated[str, typer.Option(help="A scratchpad format: full, minimal, input+output ...")] = "none",
+    tokens: Annotated[
+        str, typer.Option(help="Show tokens: symbols, published (T5's pieces) or the file of a tokenizer.")
+    ] = "",
     settings: Settings = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Print examples of a task."""
+    """Print examples of a task, as text or as the tokens that a model reads."""
     from lengthwise import configuration
+    from lengthwise.engine.recipe import DataConfig
+    from lengthwise.scratchpad import Scratchpad
+    from lengthwise.sequences import pieces_of
     from lengthwise.study import make_task
 
     chosen = make_task(configuration.override({"name": task}, settings))
-    pairs = chosen.sample(length, count, seed, scratchpad)
+    data = configuration.read(DataConfig, {"tokens": tokens, "scratchpad": scratchpad} if tokens else {}, "data")
+    drawn = chosen.formatted(chosen.drawn(length, count, seed), Scratchpad(scratchpad))
+    rows: list[dict[str, Any]] = [
+        {"task": task, "length": length, "prompt": prompt, "target": target}
+        for prompt, target in (chosen.text(drawn, i) for i in range(count))
+    ]
+    pieces = pieces_of(drawn, data.make_tokens(chosen)) if tokens else []
+    for row, (before, after) in zip(rows, pieces, strict=bool(tokens)):
+        row |= {"pieces": [*before, *after], "tokens": len(before) + len(after)}
     if as_json:
-        rows = [{"task": task, "length": length, "prompt": prompt, "target": target} for prompt, target in pairs]
         console.print_json(json.dumps(rows))
         return
-    for prompt, target in pairs:
-        console.print(f"[bold]{_plain(prompt)}[/bold] [dim]->[/dim] {_plain(target)}", highlight=False, soft_wrap=True)
+    for i, row in enumerate(rows):
+        prompt, target = (" ".join(each) for each in pieces[i]) if tokens else (row["prompt"], row["target"])
+        told = f" [dim]({row['tokens']} tokens)[/dim]" if tokens else ""
+        shown = f"[bold]{_plain(prompt)}[/bold] [dim]->[/dim] {_plain(target)}{told}"
+        console.print(shown, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -289,59 +304,6 @@ def _notes(row: dict[str, Any]) -> list[str]:
     settings = ", ".join(f"{name}={value}" for name, value in row.get("settings", {}).items())
     command = f"run by `lengthwise {row['command']}`" if row.get("command", "run") != "run" else ""
     return [note for note in (settings, "steps" if row.get("steps") else "", command) if note]
-
-
-def _task_rows() -> list[dict[str, Any]]:
-    from lengthwise.study import make_task
-
-    rows = []
-    for name, entry in registry.tasks.entries.items():
-        row = {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
-        about = {"published": "", "train": "", "test": "", "length_means": "", "symbols": [], "chance": {}, "steps": []}
-        if name != "file":  # which has nothing to show before it is given a file
-            task = make_task(name)
-            row["settings"] = dataclasses.asdict(task.config)
-            about = {
-                "published": task.published_split,
-                "train": str(task.train_lengths),
-                "test": str(task.test_lengths),
-                "length_means": task.length_means,
-                "symbols": list(task.vocabulary.symbols),
-                "chance": _chances(task),
-                "steps": [part.name.lower() for part in task.step_parts],
-            }
-        rows.append({**row, **about})
-    return rows
-
-
-def _chances(task: "Task") -> dict[int, float]:
-    """Length -> chance accuracy, the mean over the buckets of that length."""
-    found: dict[int, list[float]] = {}
-    with registry.asking(f"task {task.name}", type(task), "chance"):
-        for bucket in (*task.buckets(task.train_lengths), *task.buckets(task.test_lengths)):
-            found.setdefault(task.length_of(bucket), []).append(task.chance(bucket))
-    return {length: sum(values) / len(values) for length, values in found.items()}
-
-
-def _component_rows(components: registry.Registry) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
-        for name, entry in components.entries.items()
-    ]
-
-
-def _study_rows() -> list[dict[str, Any]]:
-    from lengthwise import configuration
-    from lengthwise.study import shipped_stretch_studies, shipped_studies
-
-    rows = []
-    for command, studies in {"run": shipped_studies(), "extend study": shipped_stretch_studies()}.items():
-        for name, path in studies.items():
-            table = configuration.load(path)
-            runs = math.prod(len(table[part]) for part in ("tasks", "encodings", "seeds", "twins") if part in table)
-            about = {"summary": table["summary"], "file": str(path), "command": command}
-            rows.append({"name": name, "runs": runs, **about})
-    return rows
 
 
 def _plain(text: str) -> str:

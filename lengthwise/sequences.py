@@ -1,13 +1,18 @@
 """Examples as a model reads them: prompt, target, end, padded on the right to one width."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+from lengthwise.data.tokens import SymbolTokens, Tokens
 from lengthwise.errors import UserError
 from lengthwise.examples import Examples, Part
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.tasks.task import Task
+
+ROWS_AT_ONCE = 1024
+"""Sequences that are laid out in one go, so that they stay in a processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,18 @@ class Sequences:
         return Sequences(self.tokens[indices, :width], self.prompt[indices], size, self.buckets[indices])
 
 
-def render(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool = True) -> Sequences:
-    """Examples in a scratchpad format; `anchor=False` leaves out the constant first words."""
+def render(
+    task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool = True, tokens: Tokens | None = None
+) -> Sequences:
+    """Examples in a scratchpad format; `anchor=False` leaves out the constant first words.
+
+    `tokens`: by default one for each symbol.
+    """
+    tokens = tokens or SymbolTokens(task.vocabulary)
     kept = task.formatted(examples, scratchpad)
     if not anchor:
         kept = kept.keep([part for part in Part if part is not Part.ANCHOR])
+    kept = tokens.convert(kept)
     in_prompt = np.concatenate([[0], np.cumsum(kept.parts <= Part.PROMPT)])
     prompt = in_prompt[kept.starts[1:]] - in_prompt[kept.starts[:-1]]
     if not prompt.all():
@@ -42,11 +54,25 @@ def render(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool 
             + ("" if anchor else "; data.anchor = true gives them one")
         )
     size = kept.sizes + 1
-    tokens = np.full((len(kept), int(size.max())), task.vocabulary.pad, dtype=np.int32)
-    column = np.arange(tokens.shape[1])
-    tokens[column < kept.sizes[:, None]] = kept.tokens
-    tokens[np.arange(len(kept)), size - 1] = task.vocabulary.end
-    return Sequences(tokens, prompt.astype(np.int32), size.astype(np.int32), kept.buckets)
+    ids = np.full((len(kept), int(size.max())), tokens.pad, dtype=np.int32)
+    column = np.arange(ids.shape[1])
+    for first in range(0, len(kept), ROWS_AT_ONCE):
+        rows = slice(first, first + ROWS_AT_ONCE)
+        begin, end = kept.starts[first], kept.starts[min(first + ROWS_AT_ONCE, len(kept))]
+        ids[rows][column < kept.sizes[rows, None]] = kept.tokens[begin:end]
+    ids[np.arange(len(kept)), size - 1] = tokens.end
+    return Sequences(ids, prompt.astype(np.int32), size.astype(np.int32), kept.buckets)
+
+
+def pieces_of(examples: Examples, tokens: Tokens) -> list[tuple[list[str], list[str]]]:
+    """Tokens of the prompt and of the target of each example, its end included, as people read them."""
+    converted = tokens.convert(examples)
+    found = []
+    for begin, end in pairwise(converted.starts.tolist()):
+        pieces = tokens.pieces(converted.tokens[begin:end])
+        prompt = int((converted.parts[begin:end] <= Part.PROMPT).sum())
+        found.append((pieces[:prompt], [*pieces[prompt:], tokens.piece(tokens.end)]))
+    return found
 
 
 def join(parts: list[Sequences], pad: int) -> Sequences:

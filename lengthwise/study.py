@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise import configuration, registry
+from lengthwise.data.tokens import Tokens
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import ModelConfig, with_size
@@ -19,17 +20,23 @@ SHIPPED = Path(__file__).parent / "studies"
 SHIPPED_STRETCHING = Path(__file__).parent / "stretching"
 """Where studies of stretching are; another command runs them."""
 
-NUMERICS = 8
+NUMERICS = 9
 """Part of every fingerprint: raised when a change to this code changes the numbers of a run.
 
 5: of equally good validations the latest is `best`, no more the earliest. 6: the last layer is finished only where
 something is predicted, and dropout after it counts those states. 7: what dropout keeps; the last layer's product after
 attention, too, is done for those states alone. 8: on a CPU, rows of 24 and 48 tokens and AdamW in one pass; without
-our kernels, how the loss is rounded.
+our kernels, how the loss is rounded. 9: the text of scratchpads and separators.
 """
 
 
-OWN = {"data": ("train_lengths", "test_lengths", "scratchpad"), "training": ("learning_rate",)}
+OWN = {
+    "data": (
+        *("train_lengths", "test_lengths", "scratchpad"),
+        *("tokens", "trimmed", "prefix_tokens", "separator_tokens"),
+    ),
+    "training": ("learning_rate", "steps"),
+}
 """Settings that a task may have for itself in a study."""
 
 
@@ -79,6 +86,8 @@ class Run:
     def fingerprint(self) -> str:
         table = self.table()
         table["task"] = {key: value for key, value in table["task"].items() if key != "path"}  # its content counts
+        if self.data.tokens_sha256:
+            table["data"]["tokens"] = "file"
         text = json.dumps(table, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -95,12 +104,15 @@ class Run:
     def make_task(self) -> Task:
         return make_task(self.task)
 
+    def make_tokens(self) -> Tokens:
+        return self.data.make_tokens(self.make_task())
+
 
 @dataclass(frozen=True)
 class Study:
     """The settings of a study file; `tasks` and `encodings` are names, or tables of a name and settings.
 
-    A task's table may also hold its own `train_lengths`, `test_lengths`, `scratchpad` and `learning_rate`.
+    A task's table may also hold settings of its own, those that OWN names.
     """
 
     name: str
@@ -147,6 +159,9 @@ class Study:
         data = configuration.read(DataConfig, {**configuration.table(self.data), **own["data"]}, where)
         training = configuration.read(TrainingConfig, {**configuration.table(self.training), **own["training"]}, where)
         told = [str(own["data"]["scratchpad"])] if "scratchpad" in own["data"] else []
+        told += [f"{Path(data.tokens).stem} tokens"] if "tokens" in own["data"] else []
+        if "prefix_tokens" in own["data"] or "separator_tokens" in own["data"]:
+            told.append(f"{data.prefix_tokens or 1} + {data.separator_tokens or 1} tokens")
         told += [f"rate {training.learning_rate:g}"] if "learning_rate" in own["training"] else []
         title = make_task(rest).title + (f" ({', '.join(told)})" if told else "")
         return TaskChoice(title, rest, data, training)

@@ -15,6 +15,7 @@ from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.engine.state import TrainingState
 from lengthwise.engine.update import Updater
 from lengthwise.evaluation import generate as generation
+from lengthwise.data.tokens import SymbolTokens, Tokens
 from lengthwise.evaluation.answers import Verdict, judge_text
 from lengthwise.evaluation.exact import judge
 from lengthwise.evaluation.generate import generate, verdicts_by_bucket
@@ -26,7 +27,6 @@ from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
 from lengthwise.sequences import Sequences, render
 from lengthwise.study import make_task
-from lengthwise.vocabulary import Vocabulary
 
 DATA = DataConfig(train_lengths=(2, 4), test_lengths=(5, 8), examples=0, test_per_length=20)
 END = 1
@@ -102,7 +102,7 @@ def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, s
     fleet.model.load_state_dict(fleet.row(fleet.matrix_NW, 0), strict=True)
     prompts = [tokens[:prompt] for tokens, prompt in zip(sequences.tokens, sequences.prompt, strict=True)]
     golds = [t[p:s] for t, p, s in zip(sequences.tokens, sequences.prompt, sequences.size, strict=True)]
-    written = generate(fleet.model, prompts, task.vocabulary, budget=max(map(len, golds)) + 3)
+    written = generate(fleet.model, prompts, SymbolTokens(task.vocabulary), budget=max(map(len, golds)) + 3)
     generated = np.array([np.array_equal(w, g) for w, g in zip(written, golds, strict=True)])
     np.testing.assert_array_equal(generated, outcomes.correct_E)
     assert 0 < generated.mean() < 1
@@ -133,19 +133,22 @@ def test_what_follows_the_first_error_is_all_that_is_generated(encoding: str, mo
         sequences.buckets, sequences.tokens, sequences.prompt, sequences.size, strict=True
     ):
         gold = tokens[prompt:size]
-        (text,) = generate(fleet.model, [tokens[:prompt]], task.vocabulary, len(gold) + generation.MARGIN)
+        (text,) = generate(fleet.model, [tokens[:prompt]], SymbolTokens(task.vocabulary), len(gold) + generation.MARGIN)
         expected.setdefault(int(bucket), Counter())[judge_text(task, scratchpad, text, gold)] += 1
     assert len(sum(expected.values(), Counter())) >= 3
 
     asked: list[int] = []
 
-    def counted(model: Decoder, prompts: Sequence[np.ndarray], vocabulary: Vocabulary, budget: int) -> list[np.ndarray]:
+    def counted(model: Decoder, prompts: Sequence[np.ndarray], tokens: Tokens, budget: int) -> list[np.ndarray]:
         asked.append(len(prompts))
-        return generate(model, prompts, vocabulary, budget)
+        return generate(model, prompts, tokens, budget)
 
     monkeypatch.setattr(generation, "generate", counted)
     monkeypatch.setitem(generation.TOGETHER, "cpu", 7)
-    assert verdicts_by_bucket(fleet.model, task, scratchpad, sequences, predicted, outcomes) == expected
+    assert (
+        verdicts_by_bucket(fleet.model, task, SymbolTokens(task.vocabulary), scratchpad, sequences, predicted, outcomes)
+        == expected
+    )
     assert sum(asked) == int((~outcomes.correct_E & ~outcomes.stopped_early_E).sum()) > 7
 
 
@@ -155,11 +158,13 @@ def test_generation_stops_at_the_end_and_at_the_budget() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    never_ending = generate(model, [np.array([5, 6]), np.array([5])], task.vocabulary, budget=4)
+    never_ending = generate(model, [np.array([5, 6]), np.array([5])], SymbolTokens(task.vocabulary), budget=4)
     assert [w.tolist() for w in never_ending] == [[0] * 4, [0] * 4]
     with torch.no_grad():  # the end's embedding alone has something in common with every state
         for parameter in model.parameters():
             parameter.fill_(1.0 if parameter.ndim == 1 else 0.0)
         model.embedding.weight.fill_(0.1)
         model.embedding.weight[END] = 1.0
-    assert [w.tolist() for w in generate(model, [np.array([5, 6]), np.array([5])], task.vocabulary, 4)] == [[END]] * 2
+    assert [
+        w.tolist() for w in generate(model, [np.array([5, 6]), np.array([5])], SymbolTokens(task.vocabulary), 4)
+    ] == [[END]] * 2

@@ -1,5 +1,7 @@
 """A fleet equals its models trained alone, by an ordinary loop with PyTorch's own optimizer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -27,8 +29,8 @@ def sources(count: int) -> list[TrainingData]:
     return [TrainingData(make_task(TASKS[i % 2]), DATA, seed=i) for i in range(count)]
 
 
-def updater_of(fleet: Fleet) -> Updater:
-    return Updater(fleet, RECIPE, TrainingState.begin(fleet.matrix_NW))
+def updater_of(fleet: Fleet, recipe: TrainingConfig = RECIPE) -> Updater:
+    return Updater(fleet, recipe, TrainingState.begin(fleet.matrix_NW))
 
 
 def advance(updater: Updater, batch: Batch, rates: list[float], step: int) -> torch.Tensor:
@@ -41,10 +43,17 @@ def joined(gradients: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.cat([each.flatten(1) for each in gradients.values()], dim=1)
 
 
-def train_fleet(data: list[TrainingData], seeds: list[int], rates: list[float], encoding: str, row_width: int) -> Fleet:
+def train_fleet(
+    data: list[TrainingData],
+    seeds: list[int],
+    rates: list[float],
+    encoding: str,
+    row_width: int,
+    recipe: TrainingConfig = RECIPE,
+) -> Fleet:
     fleet = Fleet(build(MODEL, 128, [{"name": encoding}], Lengths(24, 24)), len(seeds), CPU)
     fleet.initialize(seeds)
-    updater = updater_of(fleet)
+    updater = updater_of(fleet, recipe)
     for step in range(RECIPE.steps):
         examples = [each.slice(step * RECIPE.batch, RECIPE.batch) for each in data]
         batch = Batch.of(collate(examples, 0, row_width), 0, CPU)
@@ -53,12 +62,15 @@ def train_fleet(data: list[TrainingData], seeds: list[int], rates: list[float], 
     return fleet
 
 
-def train_plainly(data: TrainingData, seed: int, rate: float, encoding: str) -> dict[str, torch.Tensor]:
+def train_plainly(
+    data: TrainingData, seed: int, rate: float, encoding: str, norms_decay: bool = True
+) -> dict[str, torch.Tensor]:
     """An ordinary loop: one example a row, no fleet, no packing, torch.optim.AdamW."""
     model = build(MODEL, 128, [{"name": encoding}], Lengths(24, 24))
     initialize(model, seed)
-    decayed = [p for n, p in model.named_parameters() if p.ndim > 1 and not n.startswith("encodings")]
-    others = [p for n, p in model.named_parameters() if p.ndim == 1 or n.startswith("encodings")]
+    weights = dict(model.named_parameters())
+    kept = {n for n in weights if n.startswith("encodings") or ("norm" in n and not norms_decay)}
+    decayed, others = [weights[n] for n in weights if n not in kept], [weights[n] for n in kept]
     groups = [{"params": decayed, "weight_decay": RECIPE.weight_decay}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, betas=(RECIPE.beta1, RECIPE.beta2), eps=RECIPE.epsilon)
     for step in range(RECIPE.steps):
@@ -88,6 +100,16 @@ def test_fifty_steps_in_a_fleet_equal_fifty_steps_alone(encoding: str, row_width
         alone = train_plainly(data[i], seeds[i], rates[i], encoding)
         for name, value in fleet.row(fleet.matrix_NW, i).items():
             torch.testing.assert_close(value, alone[name], rtol=0, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_norms_decay_or_keep_their_weights_as_the_recipe_says() -> None:
+    data = sources(2)
+    fleet = train_fleet(data, [3, 4], [2e-3, 1e-3], "t5", 24, replace(RECIPE, decay_norms=False))
+    alone = train_plainly(data[1], 4, 1e-3, "t5", norms_decay=False)
+    decayed = train_plainly(data[1], 4, 1e-3, "t5")
+    for name, value in fleet.row(fleet.matrix_NW, 1).items():
+        torch.testing.assert_close(value, alone[name], rtol=0, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+    assert (alone["final_norm.weight"] - decayed["final_norm.weight"]).abs().max() > 1e-4
 
 
 def test_a_fleet_of_one_equals_a_member_of_three() -> None:

@@ -178,9 +178,8 @@ class Analysis:
         if kind == "probes":
             until = _accuracy_holds_until(subject, material)
             return [{**row, "accuracy_holds_until": until} for row in probe_rows(source, material)]
-        task = subject.run.make_task()
         longest = task_material(subject.run, 100, [material.longest_trained]).sequences
-        outcomes = outcomes_of(source, material, task.vocabulary.end)
+        outcomes = outcomes_of(source, material, subject.run.make_tokens().end)
         found = anatomy(outcomes, material.length_E, int((longest.size - longest.prompt).max()))
         return [{**row, "seen": material.seen(row["length"])} for row in found]
 

@@ -131,7 +131,7 @@ def example_maps(source: Source, material: Material) -> list[dict[str, Any]]:
                 "length": length,
                 "seen": material.seen(length),
                 "prompt_tokens": int(material.sequences.prompt[example[0]]),
-                "tokens": [material.symbols[i] for i in ids] if material.symbols else ids,
+                "tokens": material.tokens.pieces(ids) if material.tokens else ids,
                 "layers": len(weights),
                 "heads": weights.shape[1],
                 "weights": base64.b64encode((weights * 255).round().byte().cpu().numpy().tobytes()).decode(),

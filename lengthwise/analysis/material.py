@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from lengthwise import splits
+from lengthwise.data.tokens import Tokens
 from lengthwise.engine.plan import sequence_lengths
 from lengthwise.errors import UserError
-from lengthwise.evaluation.test_set import SEED
-from lengthwise.scratchpad import Scratchpad
+from lengthwise.evaluation.test_set import SEED, rendered
 from lengthwise.seeding import stream
-from lengthwise.sequences import Sequences, join, render
+from lengthwise.sequences import Sequences, join
 from lengthwise.splits import Split
 from lengthwise.study import Run
 from lengthwise.tasks.task import Span
@@ -51,8 +51,8 @@ class Material:
     """The greatest length of training."""
     trained_tokens: int
     """Tokens of the longest training sequence."""
-    symbols: Sequence[str] | None = None
-    """Of the token ids, where they are known."""
+    tokens: Tokens | None = None
+    """Of the ids, where they are known."""
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -99,11 +99,13 @@ def task_material(run: Run, count: int, lengths: Sequence[int] = ()) -> Material
     parts = []
     for length in wanted:
         held_out = train.first <= length <= train.last
-        drawn = splits.draw(task, Split.TEST, Span(length, length), count, SEED, apart=held_out)
-        parts.append(render(task, drawn, Scratchpad(run.data.scratchpad), run.data.anchor))
-    sequences = join(parts, task.vocabulary.pad)
+        division = run.data.division(task)
+        drawn = splits.draw(task, Split.TEST, Span(length, length), count, SEED, apart=held_out, division=division)
+        parts.append(rendered(task, drawn, run.data))
+    tokens = run.make_tokens()
+    sequences = join(parts, tokens.pad)
     length_E = np.array([task.length_of(int(bucket)) for bucket in sequences.buckets])
-    return Material(sequences, length_E, train.last, sequence_lengths(run).trained, task.vocabulary.symbols)
+    return Material(sequences, length_E, train.last, sequence_lengths(run).trained, tokens)
 
 
 def repeated_material(vocabulary: int, count: int, lengths: Sequence[int], trained: int) -> Material:

@@ -90,7 +90,7 @@ def time_evaluation(
         model.load_state_dict(fleet.trainer.fleet.row(fleet.trainer.fleet.matrix_NW, 0))
 
         def ours(part: Sequences) -> int:
-            return sum(map(len, generate(model, prompts(part), task.vocabulary, longest_target(part))))
+            return sum(map(len, generate(model, prompts(part), run.make_tokens(), longest_target(part))))
 
         methods: list[tuple[str, str, str, Answer]] = [("lengthwise generate", run.encoding.label, "fp32", ours)]
         if with_transformers:
@@ -132,7 +132,7 @@ def transformers_answer(run: Run, device: torch.device, precision: str) -> Answe
     model = gpt2(run).to(device).eval()
     if precision == "bf16":
         model = model.to(torch.bfloat16)
-    pad = run.make_task().vocabulary.pad
+    pad = run.make_tokens().pad
 
     def answer(part: Sequences) -> int:
         shown = prompts(part)

@@ -38,7 +38,7 @@ def require_transformers() -> ModuleType:
 def gpt2(run: Run, vocabulary_rows: int = 0) -> Any:
     """With the layers, width, heads and dropout of a run's model; `vocabulary_rows`: 0 for as many as ours has."""
     transformers = require_transformers()
-    vocabulary = run.make_task().vocabulary
+    vocabulary = run.make_tokens()
     config = transformers.GPT2Config(
         vocab_size=vocabulary_rows or vocabulary.rows,
         n_positions=sequence_lengths(run).met + MARGIN,

@@ -115,7 +115,7 @@ def time_trainer(
     memory, reserved = peak_memory(device)
     work = Work.of_sequences(sequences)
     done = clock.seconds * len(sequences) / run.training.batch  # what all of the examples take
-    flops = training_flops(run.model, run.make_task().vocabulary.rows, work) / done
+    flops = training_flops(run.model, run.make_tokens().rows, work) / done
     return TrainerTimes(
         trainer=f"transformers {transformers.__version__}",
         task=run.title,
@@ -192,7 +192,7 @@ def _train(
         model=model,
         args=arguments,
         train_dataset=ExampleDataset(sequences),
-        data_collator=PadToLongest(run.make_task().vocabulary.pad),
+        data_collator=PadToLongest(run.make_tokens().pad),
         callbacks=[Reading()],
     )
     trainer.remove_callback(transformers.PrinterCallback)

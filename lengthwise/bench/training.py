@@ -101,7 +101,7 @@ class Session:
         self.trainer = Trainer(plan, StudyDirectory(folder), device, Progress(note=self.notes.append))
         self.trainer.fleet.initialize([run.seed for run in plan.runs])
         self.updater = self.trainer.updater(TrainingState.begin(self.trainer.fleet.matrix_NW))
-        self.source = Source(plan.runs, self.trainer.tasks, plan.row_width(device.type))
+        self.source = Source(plan.runs, self.trainer.tokens[0].pad, plan.row_width(device.type))
         self.start_up_seconds = 0.0
 
     @property

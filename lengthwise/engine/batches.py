@@ -31,15 +31,20 @@ class TrainingData:
     def __init__(self, task: Task, config: DataConfig, seed: int) -> None:
         self.task, self.config, self.seed = task, config, seed
         self.span = config.spans(task)[0]
+        self.finite = config.training_count(task)
+        """Examples in the training set; 0 for endless data."""
+        self.tokens = config.make_tokens(task)
         self._drawn = lru_cache(maxsize=2)(self._draw)
         self._order = lru_cache(maxsize=2)(self._permutation)
         self._ordered = lru_cache(maxsize=2)(self._window)
 
     def _draw(self, chunk: int) -> Sequences:
-        count, endless = self.config.examples or CHUNK, not self.config.examples
-        again = endless or self.task.repeats
-        examples = splits.draw(self.task, Split.TRAIN, self.span, count, self.seed, chunk, again=again)
-        return render(self.task, examples, Scratchpad(self.config.scratchpad), self.config.anchor)
+        config, task = self.config, self.task
+        again = not self.finite or task.repeats
+        count, seed = self.finite or CHUNK, self.seed if config.seed is None else config.seed
+        division = config.division(task)
+        examples = splits.draw(task, Split.TRAIN, self.span, count, seed, chunk, again=again, division=division)
+        return render(task, examples, Scratchpad(config.scratchpad), config.anchor, self.tokens)
 
     def _permutation(self, epoch: int) -> np.ndarray:
         return stream(self.seed, "order", self.task.name, epoch).permutation(self.period)
@@ -47,7 +52,7 @@ class TrainingData:
     @property
     def period(self) -> int:
         """Examples in an epoch, or in a chunk of endless data."""
-        return len(self._drawn(0)) if self.config.examples else CHUNK
+        return len(self._drawn(0)) if self.finite else CHUNK
 
     def slice(self, first: int, count: int) -> Sequences:
         """Examples number `first` to `first + count` of the sequence."""
@@ -55,12 +60,12 @@ class TrainingData:
         while count > 0:
             period, offset = divmod(first, self.period)
             taken = min(count, self.period - offset)
-            if self.config.examples:
+            if self.finite:
                 parts.append(self._drawn(0).select(self._order(period)[offset : offset + taken]))
             else:
                 parts.append(self._drawn(period).select(slice(offset, offset + taken)))
             first, count = first + taken, count - taken
-        return parts[0] if len(parts) == 1 else join(parts, self.task.vocabulary.pad)
+        return parts[0] if len(parts) == 1 else join(parts, self.tokens.pad)
 
     def batches(self, first: int, end: int, batch: int) -> Sequences:
         """The examples of steps `first` to `end`, `batch` of them each.
@@ -75,7 +80,7 @@ class TrainingData:
             examples, order_K = self._ordered(window, batch)
             chosen = order_K[max(first - start, 0) : end - start]
             parts.append(examples.select((chosen[:, None] * batch + np.arange(batch)).ravel()))
-        return parts[0] if len(parts) == 1 else join(parts, self.task.vocabulary.pad)
+        return parts[0] if len(parts) == 1 else join(parts, self.tokens.pad)
 
     def _window(self, window: int, batch: int) -> tuple[Sequences, np.ndarray]:
         """The examples of a window of steps, and which batch of them each step gets."""

@@ -15,7 +15,7 @@ def load_model(path: Path) -> Decoder:
     """The decoder of a run's checkpoint, on the CPU."""
     tensors, metadata = load_tensors(path)
     run = run_from(metadata["run"])
-    model = build(run.model, run.make_task().vocabulary.rows, run.encoding.layers, Lengths(**metadata["lengths"]))
+    model = build(run.model, run.make_tokens().rows, run.encoding.layers, Lengths(**metadata["lengths"]))
     model.load_state_dict(tensors)
     return model
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise.data.tokens import Tokens
 from lengthwise.engine.batches import best_row_width, collate
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.plan import MEASURED
@@ -33,14 +34,14 @@ FAILURES_KEPT = 3
 
 
 class Examination:
-    """Examines the models of a fleet; `tasks` says what each was trained on."""
+    """Examines the models of a fleet; `tasks` and `tokens` say what each was trained on."""
 
-    def __init__(self, fleet: Fleet, tasks: Sequence[Task]) -> None:
-        self.fleet, self.tasks = fleet, tasks
+    def __init__(self, fleet: Fleet, tasks: Sequence[Task], tokens: Sequence[Tokens]) -> None:
+        self.fleet, self.tasks, self.tokens = fleet, tasks, tokens
 
     def predicted(self, matrix_NW: Tensor, sequences: list[Sequences]) -> list[np.ndarray]:
         """Each model's most likely token (P,) at every target place of its sequences, in reading order."""
-        fleet, pad = self.fleet, self.tasks[0].vocabulary.pad
+        fleet, pad = self.fleet, self.tokens[0].pad
         size = np.concatenate([each.size for each in sequences])
         width = best_row_width(size[:: max(1, len(size) // MEASURED)], TOGETHER, fleet.device.type)
         longest = max(int((each.size - each.prompt).max()) for each in sequences)
@@ -63,29 +64,40 @@ class Examination:
     def outcomes(self, matrix_NW: Tensor, sequences: list[Sequences]) -> list[Outcomes]:
         predicted = self.predicted(matrix_NW, sequences)
         return [
-            judge(tokens_P, each, task.vocabulary.end)
-            for tokens_P, each, task in zip(predicted, sequences, self.tasks, strict=True)
+            judge(tokens_P, each, tokens.end)
+            for tokens_P, each, tokens in zip(predicted, sequences, self.tokens, strict=True)
         ]
 
     def rows(
         self, index: int, run: Run, matrix_NW: Tensor, test: Sequences, predicted_P: np.ndarray, outcomes: Outcomes
     ) -> Iterator[dict[str, Any]]:
         """What one model got right in each bucket; with a scratchpad also what it writes when nobody corrects it."""
-        task, scratchpad = self.tasks[index], Scratchpad(run.data.scratchpad)
+        task, tokens, scratchpad = self.tasks[index], self.tokens[index], Scratchpad(run.data.scratchpad)
         written: dict[int, Counter[Verdict]] = {}
         if scratchpad.steps:
             self.fleet.model.load_state_dict(self.fleet.row(matrix_NW, index))
-            written = verdicts_by_bucket(self.fleet.model, task, scratchpad, test, predicted_P, outcomes)
+            written = verdicts_by_bucket(self.fleet.model, task, tokens, scratchpad, test, predicted_P, outcomes)
+        sizes = mean_sizes(test)
         for counts in outcomes.by_bucket():
             length = task.length_of(counts["bucket"])
             row: dict[str, Any] = {"length": length, "seen": length <= run.data.spans(task)[0].last, **counts}
             row["chance"] = task.chance(counts["bucket"])
+            row["sequence_tokens"] = sizes[counts["bucket"]]
             if scratchpad.steps:
                 row["answers"] = {verdict.value: written[counts["bucket"]][verdict] for verdict in Verdict}
             yield row
 
 
-def failures(task: Task, test: Sequences, predicted_P: np.ndarray, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
+def mean_sizes(sequences: Sequences) -> dict[int, float]:
+    """Bucket -> mean length in tokens: prompt, target and end."""
+    return {
+        int(b): round(float(sequences.size[sequences.buckets == b].mean()), 2) for b in np.unique(sequences.buckets)
+    }
+
+
+def failures(
+    task: Task, tokens: Tokens, test: Sequences, predicted_P: np.ndarray, outcomes: Outcomes
+) -> Iterator[dict[str, Any]]:
     """Some examples of each length that went wrong, up to the first wrong token: what comes after it nobody knows."""
     starts_E = offsets(outcomes.tokens_E)
     kept: Counter[int] = Counter()
@@ -100,9 +112,10 @@ def failures(task: Task, test: Sequences, predicted_P: np.ndarray, outcomes: Out
         written = predicted_P[starts_E[example] : starts_E[example] + first + 1]
         yield {
             "length": length,
-            "prompt": task.vocabulary.decode(test.tokens[example, :prompt]),
-            "target": task.vocabulary.decode(test.tokens[example, prompt : size - 1]),
-            "predicted": [task.vocabulary.symbol(int(token)) for token in written],
+            "prompt": tokens.text(test.tokens[example, :prompt]),
+            "target": tokens.text(test.tokens[example, prompt : size - 1]),
+            "predicted": tokens.pieces(written),
+            "right_text": tokens.text(written[:-1]),
             "first_error": first,
             "kind": next((kind for kind, is_so in kinds.items() if is_so[example]), "ran on"),
         }

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from lengthwise.engine.batches import TrainingData
 from lengthwise.engine.recipe import DataConfig
-from lengthwise.evaluation.test_set import test_set, validation_set
+from lengthwise.evaluation.test_set import test_set, validation_set, watched_set
 from lengthwise.sequences import Sequences
 from lengthwise.study import Run, make_task
 
@@ -21,6 +21,10 @@ def validation_of(run: Run) -> Sequences:
     return _validation(json.dumps(run.task), run.data)
 
 
+def watched_of(run: Run) -> Sequences | None:
+    return _watched(json.dumps(run.task), run.data)
+
+
 def test_of(run: Run) -> Sequences:
     return _test(json.dumps(run.task), run.data)
 
@@ -33,6 +37,11 @@ def _training_data(task_table: str, data: DataConfig, seed: int) -> TrainingData
 @lru_cache(maxsize=KEPT)
 def _validation(task_table: str, data: DataConfig) -> Sequences:
     return validation_set(make_task(json.loads(task_table)), data)
+
+
+@lru_cache(maxsize=KEPT)
+def _watched(task_table: str, data: DataConfig) -> Sequences | None:
+    return watched_set(make_task(json.loads(task_table)), data)
 
 
 @lru_cache(maxsize=KEPT)

@@ -151,15 +151,15 @@ class Fleet:
         if self.read_NW is not self.matrix_NW:
             self.read_NW.copy_(self.matrix_NW)
 
-    def decays_weight(self, name: str) -> bool:
-        """Whether weight decay applies. As published: not to norms, nor to anything of the encoding."""
-        return len(self.shapes[name]) > 1 and not name.startswith("encodings.")
+    def decays_weight(self, name: str, norms: bool) -> bool:
+        """Whether weight decay applies: never to anything of the encoding, to norms only if `norms`."""
+        return (norms or len(self.shapes[name]) > 1) and not name.startswith("encodings.")
 
-    def decays(self) -> Tensor:
+    def decays(self, norms: bool) -> Tensor:
         """(W,): whether weight decay applies."""
         decays_1W = torch.zeros(1, self.matrix_NW.shape[1], dtype=torch.bool, device=self.device)
         for name, view in self.named(decays_1W).items():
-            view.fill_(self.decays_weight(name))
+            view.fill_(self.decays_weight(name, norms))
         return decays_1W[0]
 
     def row(self, matrix_NW: Tensor, index: int) -> Tensors:

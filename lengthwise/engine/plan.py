@@ -55,7 +55,7 @@ class FleetPlan:
     def build(self) -> Decoder:
         """The architecture of the fleet; its weights come later, one set for each run."""
         first = self.runs[0]
-        return build(first.model, first.make_task().vocabulary.rows, first.encoding.layers, self.lengths)
+        return build(first.model, first.make_tokens().rows, first.encoding.layers, self.lengths)
 
 
 MEASURED = 4096
@@ -169,10 +169,9 @@ def _sizes(task_table: str, data: DataConfig) -> _Sizes:
 
 def shape_key(run: Run, device: str) -> str:
     """Equal for runs that can be one fleet. Building the model also finds settings that cannot go together."""
-    task = run.make_task()
     with torch.device("meta"):
         try:
-            model = build(run.model, task.vocabulary.rows, run.encoding.layers, sequence_lengths(run))
+            model = build(run.model, run.make_tokens().rows, run.encoding.layers, sequence_lengths(run))
         except ValueError as error:
             raise UserError(f"{run.name}: {error}") from error
     if model.last_position is not None and model.last_position < sequence_lengths(run).met - 1:

@@ -18,7 +18,7 @@ from lengthwise import splits
 from lengthwise.engine.batches import collate
 from lengthwise.engine.capture import CapturedUpdater
 from lengthwise.engine.examination import Examination, failures
-from lengthwise.engine.examples_of import test_of, training_data, validation_of
+from lengthwise.engine.examples_of import test_of, training_data, validation_of, watched_of
 from lengthwise.engine.fleet import Fleet
 from lengthwise.engine.memory import keep_freed_memory
 from lengthwise.engine.optimizer import corrections
@@ -26,6 +26,7 @@ from lengthwise.engine.plan import FleetPlan, run_directory
 from lengthwise.engine.state import STATE, Saver, TrainingState, save_tensors
 from lengthwise.engine.stopping import heeding
 from lengthwise.engine.update import Measured, Steps, Updater
+from lengthwise.engine.validation import Validation, is_best, validations
 from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import judge
 from lengthwise.model.decoder import Decoder
@@ -33,9 +34,7 @@ from lengthwise.records.directory import RunDirectory, StudyDirectory, make_fold
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
 from lengthwise.records.provenance import provenance
 from lengthwise.seeding import derive
-from lengthwise.sequences import Sequences
 from lengthwise.study import Run
-from lengthwise.tasks.task import Task
 
 STEPS_AT_ONCE = {"cpu": 8, "cuda": 64}
 """Steps that are prepared together; between two such stretches training can be saved."""
@@ -53,10 +52,10 @@ class Progress:
 class Source:
     """Prepares steps for a fleet: the same ones, however they are cut into stretches."""
 
-    def __init__(self, runs: Sequence[Run], tasks: Sequence[Task], row_width: int) -> None:
+    def __init__(self, runs: Sequence[Run], pad: int, row_width: int) -> None:
         self.runs, self.row_width = runs, row_width
         self.data = [training_data(run) for run in runs]
-        self.pad = tasks[0].vocabulary.pad
+        self.pad = pad
 
     def steps(self, first: int, end: int) -> Steps:
         """Steps `first` to `end`."""
@@ -93,11 +92,13 @@ class Trainer:
         self.folder = directory.fleets / plan.id
         self.directories: list[RunDirectory] = [run_directory(directory, run) for run in plan.runs]
         self.tasks = [run.make_task() for run in plan.runs]
+        self.tokens = [run.make_tokens() for run in plan.runs]
         if device.type == "cpu":
             keep_freed_memory()
         self.precision = self.recipe.precision_on(device.type)
         self.fleet = Fleet(plan.build(), len(plan.runs), device, self.precision)
-        self.examination = Examination(self.fleet, self.tasks)
+        self.examination = Examination(self.fleet, self.tasks, self.tokens)
+        self.validation = Validation(self.examination, self.runs)
         self.saver = Saver()
         self.captures = captures
 
@@ -157,6 +158,7 @@ class Trainer:
             "train_lengths": [train.first, train.last],
             "test_lengths": [test.first, test.last],
             "lengths_with_shared_examples": shared_lengths(run),
+            "examples": self._examples(run),
             "encoding_of_each_layer": model.encoding_names(),
             "encoding_resolved": resolved_encodings(model),
             "attention_scale": run.model.logit_scale,
@@ -165,11 +167,20 @@ class Trainer:
             "parameters_of_encoding": sum(n for name, n in parameters.items() if name.startswith("encodings.")),
         }
 
+    def _examples(self, run: Run) -> dict[str, int]:
+        """How many there are of each kind; 0 for endless ones."""
+        watched, task = watched_of(run), run.make_task()
+        return {
+            "training": min(training_data(run).period, run.data.training_count(task)),
+            "validation": len(validation_of(run)),
+            "watched": 0 if watched is None else len(watched),
+            "test": len(test_of(run)),
+        }
+
     def _train(self, state: TrainingState) -> None:
         recipe = self.recipe
         updater = self.updater(state)
-        validation = [validation_of(run) for run in self.runs]
-        source = Source(self.runs, self.tasks, self.plan.row_width(self.device.type))
+        source = Source(self.runs, self.tokens[0].pad, self.plan.row_width(self.device.type))
         started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
         # A thread beside prepares the next steps while the device does these.
@@ -193,7 +204,7 @@ class Trainer:
                     unread = None
                     updater.settle()
                 if validates:
-                    self._validate(state, validation)
+                    self._validate(state)
                 state.seconds = seconds_before + time.monotonic() - started
                 if saves:
                     self.saver.save(state, self.state_file)
@@ -236,16 +247,12 @@ class Trainer:
             row = {"step": step, "learning_rate": rate, **{name: column[i] for name, column in values.items()}}
             append_rows(directory.training, [row])
 
-    def _validate(self, state: TrainingState, validation: list[Sequences]) -> None:
-        outcomes = self.examination.outcomes(self.fleet.matrix_NW, validation)
-        for i, (directory, outcome) in enumerate(zip(self.directories, outcomes, strict=True)):
-            score = float(outcome.correct_E.mean())
-            tokens = float(outcome.right_tokens_E.sum() / outcome.tokens_E.sum())
-            row = {"step": state.step, "validation_exact_match": score, "validation_token_accuracy": tokens}
+    def _validate(self, state: TrainingState) -> None:
+        for i, (directory, row) in enumerate(zip(self.directories, self.validation.rows(), strict=True)):
             if not directory.is_finished:
-                append_rows(directory.training, [row])
-            # Of equals the later one, which has been trained longer: many validations may be all right.
-            if score >= float(state.best_score_N[i]):
+                append_rows(directory.training, [{"step": state.step, **row}])
+            score = row["validation_exact_match"]
+            if is_best(self.recipe.best, score, float(state.best_score_N[i])):
                 state.best_score_N[i], state.best_step_N[i] = score, state.step
                 state.best_NW[i] = self.fleet.matrix_NW[i]
 
@@ -261,10 +268,8 @@ class Trainer:
                 file = directory.last if name == "last" else directory.best
                 described = {"run": run.table(), "step": steps[name], "lengths": vars(self.plan.lengths)}
                 save_tensors(file, self.fleet.row(matrix, i), described)
-            outcomes = {
-                name: judge(tokens[i], tests[i], self.tasks[i].vocabulary.end) for name, tokens in predicted.items()
-            }
-            wrong = failures(self.tasks[i], tests[i], predicted["last"][i], outcomes["last"])
+            outcomes = {name: judge(tokens[i], tests[i], self.tokens[i].end) for name, tokens in predicted.items()}
+            wrong = failures(self.tasks[i], self.tokens[i], tests[i], predicted["last"][i], outcomes["last"])
             write_rows(directory.failures, [{"run": run.fingerprint, **row} for row in wrong])
             found: dict[int, list[dict[str, Any]]] = {}  # by step: the best weights are often the last ones
             for name, matrix in checkpoints.items():
@@ -284,6 +289,7 @@ class Trainer:
                     "steps": state.step,
                     "best_step": steps["best"],
                     "best_validation": float(state.best_score_N[i]),
+                    "validations": validations(directory),
                     "diverged_at": int(state.diverged_N[i]) if state.diverged_N[i] >= 0 else None,
                     "trained_together": len(self.runs),
                     "seconds_together": round(state.seconds, 3),
@@ -306,7 +312,9 @@ def shared_lengths(run: Run) -> list[int]:
     """Training lengths with so few different examples that training, validation and test share them."""
     task = run.make_task()
     buckets = task.buckets(run.data.spans(task)[0])
-    return sorted({task.length_of(bucket) for bucket in buckets if splits.is_shared(task, bucket)})
+    return sorted(
+        {task.length_of(bucket) for bucket in buckets if splits.is_shared(task, bucket, run.data.division(task))}
+    )
 
 
 def device_name(device: torch.device) -> str:

@@ -53,7 +53,7 @@ class Updater:
 
     def __init__(self, fleet: Fleet, recipe: TrainingConfig, state: TrainingState) -> None:
         self.fleet, self.recipe, self.state = fleet, recipe, state
-        self.decays_W = fleet.decays()
+        self.decays_W = fleet.decays(recipe.decay_norms)
         self.drops = fleet.model.config.dropout > 0
 
     def run(self, steps: Steps) -> Measured:
@@ -88,7 +88,7 @@ class Updater:
         matrices = (self.fleet.matrix_NW, self.state.first_NW, self.state.second_NW)
         values, first, second = (self.fleet.flat(matrix_NW) for matrix_NW in matrices)
         return {
-            name: Weight(values_NS, first[name], second[name], self.fleet.decays_weight(name))
+            name: Weight(values_NS, first[name], second[name], self.fleet.decays_weight(name, self.recipe.decay_norms))
             for name, values_NS in values.items()
         }
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from lengthwise.data.tokens import SymbolTokens, Tokens
 from lengthwise.scratchpad import Scratchpad, parse
 from lengthwise.tasks.task import Task
 
@@ -18,15 +19,17 @@ class Verdict(StrEnum):
     DID_NOT_STOP = "did not stop"
 
 
-def judge_text(task: Task, scratchpad: Scratchpad, written: np.ndarray, gold: np.ndarray) -> Verdict:
-    """`written`, `gold`: token ids of targets, the end included where there is one."""
-    vocabulary = task.vocabulary
-    if len(written) == 0 or written[-1] != vocabulary.end:
+def judge_text(
+    task: Task, scratchpad: Scratchpad, written: np.ndarray, gold: np.ndarray, tokens: Tokens | None = None
+) -> Verdict:
+    """`written`, `gold`: ids of targets, the end included where there is one; of `tokens`, by default symbols."""
+    tokens = tokens or SymbolTokens(task.vocabulary)
+    if len(written) == 0 or written[-1] != tokens.end:
         return Verdict.DID_NOT_STOP
-    found = answer_in(task, scratchpad, vocabulary.decode(written[:-1]))
+    found = answer_in(task, scratchpad, tokens.text(written[:-1]))
     if found is None:
         return Verdict.UNPARSED
-    expected = answer_in(task, scratchpad, vocabulary.decode(gold[:-1]))
+    expected = answer_in(task, scratchpad, tokens.text(gold[:-1]))
     return Verdict.RIGHT if found == expected else Verdict.WRONG_ANSWER
 
 

@@ -2,7 +2,7 @@
 
 from lengthwise import splits
 from lengthwise.engine.recipe import DataConfig
-from lengthwise.examples import concatenate
+from lengthwise.examples import Examples, concatenate
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.sequences import Sequences, render
 from lengthwise.splits import Split
@@ -13,16 +13,28 @@ SEED = 0
 
 def validation_set(task: Task, config: DataConfig) -> Sequences:
     """In distribution: lengths of training, prompts that training never shows."""
-    drawn = splits.draw(task, Split.VALIDATION, config.spans(task)[0], config.validation, SEED)
-    return render(task, drawn, Scratchpad(config.scratchpad), config.anchor)
+    span, count, division = config.spans(task)[0], config.validation_count(task), config.division(task)
+    return rendered(task, splits.draw(task, Split.VALIDATION, span, count, SEED, division=division), config)
+
+
+def watched_set(task: Task, config: DataConfig) -> Sequences | None:
+    """Of unseen lengths, to see along the way how accuracy on them moves; not the examples of the test."""
+    if not config.watched:
+        return None
+    span = config.spans(task)[1]
+    return rendered(task, splits.draw(task, Split.TEST, span, config.watched, SEED, "watched", apart=False), config)
 
 
 def test_set(task: Task, config: DataConfig) -> Sequences:
     """Every length of training and every unseen one, in order of length."""
-    train, test = config.spans(task)
-    seen, unseen = (
-        splits.draw(task, Split.TEST, span, config.test_per_length * len(list(span)), SEED, apart=span is train)
-        for span in (train, test)
-    )
-    sequences = render(task, concatenate([seen, unseen]), Scratchpad(config.scratchpad), config.anchor)
+    division = config.division(task)
+    (train, test), (seen_count, unseen_count) = config.spans(task), config.test_counts(task)
+    seen = splits.draw(task, Split.TEST, train, seen_count, SEED, division=division)
+    unseen = splits.draw(task, Split.TEST, test, unseen_count, SEED, apart=False)
+    sequences = rendered(task, concatenate([seen, unseen]), config)
     return sequences.select(sequences.buckets.argsort(kind="stable"))
+
+
+def rendered(task: Task, examples: Examples, config: DataConfig) -> Sequences:
+    """Examples as the models of a run read them."""
+    return render(task, examples, Scratchpad(config.scratchpad), config.anchor, config.make_tokens(task))

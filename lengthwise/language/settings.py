@@ -99,6 +99,7 @@ class LanguageTraining:
             learning_rate=self.learning_rate,
             warmup=self.warmup,
             weight_decay=self.weight_decay,
+            decay_norms=False,
             clip=self.clip,
             beta1=self.beta1,
             beta2=self.beta2,

@@ -67,7 +67,8 @@ def _split(failure: Row) -> tuple[int, str]:
     symbol: there, what was written is empty.
     """
     *before, wrong = failure["predicted"] or [""]
-    text = " ".join(before).replace(f" {TIE}", "").removeprefix(TIE)
+    # Results of earlier versions do not say the text of what was right.
+    text = failure.get("right_text", " ".join(before).replace(f" {TIE}", "").removeprefix(TIE))
     right = len(text) if failure["target"].startswith(text) else 0
     if failure["kind"] == "stopped early":
         wrong = ""

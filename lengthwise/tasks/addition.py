@@ -81,6 +81,7 @@ class Addition(Numbers):
     train_lengths = Span(1, 8)
     test_lengths = Span(9, 16)
     length_means = "digits of the longer operand"
+    published_counts = (100_000, 14_944, 9_984)
     step_parts = STEP_PARTS
 
     def symbols(self) -> Iterable[str]:

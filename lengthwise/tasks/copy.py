@@ -23,6 +23,7 @@ class Copy(Task):
     train_lengths = Span(2, 20)
     test_lengths = Span(21, 40)
     length_means = "number of source symbols"
+    published_counts = (100_000, 14_988, 10_000)
 
     @dataclass(frozen=True)
     class Config:
@@ -112,6 +113,7 @@ class Replace(Copy):
 
     name = "copy.replace"
     published_split = "rdc"
+    published_counts = (100_000, 14_114, 10_000)
 
     @dataclass(frozen=True)
     class Config(Copy.Config):

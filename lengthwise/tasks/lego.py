@@ -40,6 +40,7 @@ class Lego(Task):
     train_lengths = Span(4, 8)
     test_lengths = Span(9, 16)
     length_means = "number of variables"
+    published_counts = (100_000, 14_996, 9_984)
     step_parts = (Part.INPUT, Part.COMPUTATION, Part.OUTPUT, Part.REMAINING)
 
     def symbols(self) -> Iterable[str]:

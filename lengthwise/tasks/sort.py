@@ -37,6 +37,7 @@ class Sort(Task):
     train_lengths = Span(2, 8)
     test_lengths = Span(9, 16)
     length_means = "number of items"
+    published_counts = (100_000, 14_996, 10_000)
     step_parts = (Part.INPUT, Part.COMPUTATION, Part.OUTPUT, Part.REMAINING)
     item: str
     """What an item looks like, as a regular expression."""

@@ -25,6 +25,7 @@ class Summation(Numbers):
     train_lengths = Span(2, 8)
     test_lengths = Span(9, 16)
     length_means = "number of digits"
+    published_counts = (100_000, 14_996, 10_000)
     step_parts = STEP_PARTS
     answer_form = rf"{ANSWER} ([0-9](?: [0-9])*) \."
 

@@ -46,7 +46,7 @@ class Task:
     test_lengths: ClassVar[Span]
     length_means: ClassVar[str]
     published_counts: ClassVar[tuple[int, int, int]] = (100_000, 15_000, 10_000)
-    """Examples for training, validation and test."""
+    """Examples for training, the rest of the same lengths (runs looked at half of it), and test."""
     shares_examples: ClassVar[bool] = False
     """Whether training, validation and test share examples where they can be listed, as published for parity."""
     repeats: ClassVar[bool] = True
@@ -119,17 +119,19 @@ class Task:
 
     def sample(self, length: int, count: int = 1, seed: int = 0, scratchpad: str = "none") -> list[tuple[str, str]]:
         """`count` pairs of prompt and target as text."""
+        kept = self.formatted(self.drawn(length, count, seed), Scratchpad(scratchpad))
+        return [self.text(kept, i) for i in range(count)]
+
+    def drawn(self, length: int, count: int, seed: int) -> Examples:
+        """`count` examples of one length."""
         generator = stream(seed, "sample", self.name, length)
         buckets = self.buckets(Span(length, length))
         if not buckets:
             raise UserError(f"{self.name} has no examples of length {length} ({self.length_means})")
         if len(buckets) == 1:
-            drawn = self.examples(buckets[0], count, generator)
-        else:
-            chosen = generator.choice(buckets, size=count)
-            drawn = concatenate([self.examples(int(bucket), 1, generator) for bucket in chosen])
-        kept = self.formatted(drawn, Scratchpad(scratchpad))
-        return [self.text(kept, i) for i in range(count)]
+            return self.examples(buckets[0], count, generator)
+        chosen = generator.choice(buckets, size=count)
+        return concatenate([self.examples(int(bucket), 1, generator) for bucket in chosen])
 
     def formatted(self, examples: Examples, scratchpad: Scratchpad) -> Examples:
         """The examples with the parts that a scratchpad format keeps."""

@@ -1,0 +1,1 @@
+"""How what a task writes becomes what a model reads."""

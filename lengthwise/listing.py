@@ -1,0 +1,63 @@
+"""What there is: tasks, encodings, extensions and studies, a row for each, for `lengthwise list`."""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from lengthwise import registry
+
+if TYPE_CHECKING:
+    from lengthwise.tasks.task import Task
+
+
+def task_rows() -> list[dict[str, Any]]:
+    from lengthwise.study import make_task
+
+    rows = []
+    for name, entry in registry.tasks.entries.items():
+        row = {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
+        about = {"published": "", "train": "", "test": "", "length_means": "", "symbols": [], "chance": {}, "steps": []}
+        if name != "file":  # which has nothing to show before it is given a file
+            task = make_task(name)
+            row["settings"] = dataclasses.asdict(task.config)
+            about = {
+                "published": task.published_split,
+                "train": str(task.train_lengths),
+                "test": str(task.test_lengths),
+                "length_means": task.length_means,
+                "symbols": list(task.vocabulary.symbols),
+                "chance": _chances(task),
+                "steps": [part.name.lower() for part in task.step_parts],
+            }
+        rows.append({**row, **about})
+    return rows
+
+
+def _chances(task: "Task") -> dict[int, float]:
+    """Length -> chance accuracy, the mean over the buckets of that length."""
+    found: dict[int, list[float]] = {}
+    with registry.asking(f"task {task.name}", type(task), "chance"):
+        for bucket in (*task.buckets(task.train_lengths), *task.buckets(task.test_lengths)):
+            found.setdefault(task.length_of(bucket), []).append(task.chance(bucket))
+    return {length: sum(values) / len(values) for length, values in found.items()}
+
+
+def component_rows(components: registry.Registry) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
+        for name, entry in components.entries.items()
+    ]
+
+
+def study_rows() -> list[dict[str, Any]]:
+    from lengthwise import configuration
+    from lengthwise.study import shipped_stretch_studies, shipped_studies
+
+    rows = []
+    for command, studies in {"run": shipped_studies(), "extend study": shipped_stretch_studies()}.items():
+        for name, path in studies.items():
+            table = configuration.load(path)
+            runs = math.prod(len(table[part]) for part in ("tasks", "encodings", "seeds", "twins") if part in table)
+            about = {"summary": table["summary"], "file": str(path), "command": command}
+            rows.append({"name": name, "runs": runs, **about})
+    return rows
