@@ -61,7 +61,11 @@ def write_all(task: Task, out: Path, scratchpad: Scratchpad) -> dict[str, int]:
 
 
 def import_pcfg(folder: Path, out: Path) -> dict[str, int]:
-    """Checks every pair of original PCFG SET files against the interpreter and writes them as JSON lines."""
+    """Checks every pair of original PCFG SET files against the interpreter and writes them as JSON lines.
+
+    The separator is written with its tie: so it is a symbol of its own for one who reads the file as a task.
+    """
+    from lengthwise.tasks.pcfg import FIRST_WORD, SEPARATOR
     from lengthwise.tasks.pcfg_files import import_pairs
     from lengthwise.tasks.pcfg_language import FUNCTIONS
 
@@ -73,7 +77,7 @@ def import_pcfg(folder: Path, out: Path) -> dict[str, int]:
     make_folder(out)
     for name, pairs in contents.items():
         rows = [
-            {"prompt": f"Solve: {expression} [SEP]", "target": result,
+            {"prompt": f"{FIRST_WORD} {expression} {SEPARATOR}", "target": result,
              "length": sum(word in FUNCTIONS for word in expression.split())}
             for expression, result in pairs
         ]  # fmt: skip

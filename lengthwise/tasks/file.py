@@ -29,7 +29,8 @@ class File(Task):
         (of the file) {"prompt": "Copy: a b", "target": "a b", "length": 2}
     Length: what the file says.
 
-    Symbols are what is separated by spaces. Words that all prompts begin with are the anchor.
+    Symbols are what is separated by spaces; one that begins with a tie (U+2040) is shown without a space before it.
+    Words that all prompts begin with are the anchor.
     """
 
     name = "file"
