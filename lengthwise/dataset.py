@@ -73,7 +73,7 @@ def import_pcfg(folder: Path, out: Path) -> dict[str, int]:
     make_folder(out)
     for name, pairs in contents.items():
         rows = [
-            {"prompt": f"Solve: {expression} [SEP]", "target": result,
+            {"prompt": f"Solve: {expression}[SEP]", "target": result,
              "length": sum(word in FUNCTIONS for word in expression.split())}
             for expression, result in pairs
         ]  # fmt: skip

@@ -1,18 +1,19 @@
 """Scratchpads: the steps a model writes before its answer. Which of their five parts are kept is a format; 32 choices.
 
-    Thinking step by step: INPUT ; COMPUTATION ; OUTPUT ; VARIABLES ; REMAINING ; # INPUT ; ... . Thus, ANSWER
+    Thinking step by step: in INPUT comp COMPUTATION out OUTPUT [ VARIABLES ] re REMAINING # in INPUT ... . Thus, ANSWER
 
-Every part ends in `;`, so that a text can be read back in the format it was written in, whatever parts that has.
+This is the text of the released runs. A part begins with its marker, which stays where the part is empty. Only the
+variables have an end of their own, so a text is read back by the markers of its format and their order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lengthwise.errors import UserError, nearest
 from lengthwise.examples import ABSENT, STEP_PARTS, Column, Part
-from lengthwise.vocabulary import TIE, Vocabulary
+from lengthwise.vocabulary import Vocabulary
 
 _STEP_NAMES = {part.name.lower(): part for part in STEP_PARTS}
 
@@ -26,10 +27,23 @@ PUBLISHED = {
 
 OPENING = "Thinking step by step:"
 CLOSING = ". Thus,"
-PART_END = ";"
-STEP_END = "#"
-SYMBOLS = (*dict.fromkeys((*OPENING.split(), PART_END, STEP_END)), TIE + ".", "Thus,")
-"""What a task with steps adds to its symbols, the full stop without a space before it included."""
+BETWEEN_STEPS = "#"
+BRACKETS = ("[", "]")
+MARKERS = {
+    Part.INPUT: ("in",),
+    Part.COMPUTATION: ("comp",),
+    Part.OUTPUT: ("out",),
+    Part.VARIABLES: BRACKETS,
+    Part.REMAINING: ("re",),
+}
+"""The word that a part begins with, and the one that it ends with where there is one."""
+_MARKER_WORDS = frozenset(word for words in MARKERS.values() for word in words)
+
+
+def with_steps(own: Iterable[str], parts: Sequence[Part]) -> list[str]:
+    """A task's own symbols, then those that steps of these parts are written with; each once, in their first place."""
+    markers = [word for part in parts for word in MARKERS[part]]
+    return [*dict.fromkeys((*own, *OPENING.split(), *markers, BETWEEN_STEPS, *CLOSING.split()))]
 
 
 @dataclass(frozen=True)
@@ -67,17 +81,17 @@ class Step:
 
 def step_columns(steps: Sequence[Step], vocabulary: Vocabulary) -> list[Column]:
     """The whole scratchpad as columns: all five parts, for a format to choose from."""
-    end = vocabulary.id(PART_END)
     columns: list[Column] = [(Part.FRAME, vocabulary.encode(OPENING))]
     for number, step in enumerate(steps):
         if number:
-            columns.append((Part.FRAME, _only(step.present, np.array([vocabulary.id(STEP_END)]))))
+            columns.append((Part.FRAME, _only(step.present, vocabulary.ids([BETWEEN_STEPS]))))
         for part in STEP_PARTS:
             if part in step.parts:
                 ids = np.asarray(step.parts[part], dtype=np.int32)
-                columns.append((part, _only(step.present, ids)))
-                columns.append((part, _only(step.present, np.array([end]))))
-    return [*columns, (Part.FRAME, vocabulary.ids([TIE + ".", "Thus,"]))]
+                first, *last = vocabulary.ids(MARKERS[part])
+                pieces = (np.array([first]), ids, *(np.array([each]) for each in last))
+                columns += [(part, _only(step.present, piece)) for piece in pieces]
+    return [*columns, (Part.FRAME, vocabulary.encode(CLOSING))]
 
 
 def _only(present: np.ndarray | None, ids: np.ndarray) -> np.ndarray:
@@ -92,18 +106,45 @@ class Parsed:
     answer: str
 
 
+def answer_of(text: str) -> str:
+    """What follows the steps, whatever these look like; the whole text where nothing says that they are over.
+
+    As published, also where a text says so twice: the answer ends where it is said again.
+    """
+    _, over, answer = text.partition(CLOSING)
+    return answer.partition(CLOSING)[0].strip() if over else text
+
+
 def parse(text: str, scratchpad: Scratchpad, task_parts: Sequence[Part] = STEP_PARTS) -> Parsed | None:
-    """Reads a target back; None where it does not have the form. `task_parts`: the parts that the task has at all."""
-    expected = [part for part in scratchpad.steps if part in task_parts]
+    """Reads a target back; None where it does not have the form. `task_parts`: the parts that the task has at all.
+
+    The words `in`, `comp`, `out` and `re` are markers wherever they stand in a step. So are brackets, but not in what
+    remains (a list, in some tasks): the variables come before it, so theirs are known from those.
+    """
     if not scratchpad.steps:
         return Parsed((), text)
-    if not text.startswith(OPENING) or text.count(CLOSING) != 1:
+    written, over, answer = text.partition(f" {CLOSING} ")
+    if not written.startswith(OPENING) or not over or CLOSING in answer:
         return None
-    body, answer = text.removeprefix(OPENING).split(CLOSING)
-    steps = []
-    for written in body.split(STEP_END):
-        fields = written.split(PART_END)
-        if len(fields) != len(expected) + 1 or fields[-1].strip():
+    expected = [part for part in scratchpad.steps if part in task_parts]
+    read = [_parse_step(step.split(), expected) for step in written.removeprefix(OPENING).split(BETWEEN_STEPS)]
+    steps = tuple(step for step in read if step is not None)
+    return Parsed(steps, answer) if len(steps) == len(read) else None
+
+
+def _parse_step(words: list[str], expected: Sequence[Part]) -> dict[Part, str] | None:
+    """The texts of the expected parts in the words of a step; None where it has others, or in another order."""
+    step: dict[Part, str] = {}
+    place = 0
+    for part in expected:
+        first, *last = MARKERS[part]
+        if words[place : place + 1] != [first]:
             return None
-        steps.append({part: field.strip() for part, field in zip(expected, fields, strict=False)})
-    return Parsed(tuple(steps), answer.strip())
+        begin = place + 1
+        stops = _MARKER_WORDS.difference(BRACKETS) if part is Part.REMAINING else _MARKER_WORDS
+        place = next((i for i in range(begin, len(words)) if words[i] in stops), len(words))
+        step[part] = " ".join(words[begin:place])
+        if words[place : place + len(last)] != last:
+            return None
+        place += len(last)
+    return step if place == len(words) else None

@@ -8,7 +8,7 @@ MOVES = {"walk": "Walk", "look": "Look", "run": "Run", "jump": "Jump", "turn": "
 
 def solve_scan(prompt: str) -> str:
     """Rewrites the command until only actions are left."""
-    text = re.fullmatch(r"Solve: (.*) \[SEP\]", prompt)[1]  # type: ignore[index]
+    text = re.fullmatch(r"Solve: (.*)\[SEP\]", prompt)[1]  # type: ignore[index]
     text = re.sub(r"^(.*) after (.*)$", r"\2 and \1", text)
     for side in ("left", "right"):
         turn = side.capitalize()
@@ -25,8 +25,8 @@ def solve_scan(prompt: str) -> str:
 
 def solve_pcfg(prompt: str) -> str:
     """Reads an expression recursively and builds every sequence in between."""
-    anchor, *words, separator = prompt.split()
-    assert (anchor, separator) == ("Solve:", "[SEP]")
+    assert prompt.startswith("Solve: ") and prompt.endswith("[SEP]")
+    words = prompt[len("Solve: ") : -len("[SEP]")].split(" ")
 
     def value() -> list[str]:
         if re.fullmatch("[A-Z][0-9]+", words[0]):

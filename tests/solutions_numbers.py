@@ -17,7 +17,7 @@ def addition(prompt: str) -> str:
 
 
 def summation(prompt: str) -> str:
-    terms = prompt.removeprefix("Compute: ").removesuffix(" . [SEP]").split(" + ")
+    terms = prompt.removeprefix("Compute: ").removesuffix(" .[SEP]").split(" + ")
     return f"The answer is {sum(map(int, terms)) % 10} ."
 
 

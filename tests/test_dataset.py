@@ -72,10 +72,15 @@ def test_original_pcfg_files_are_checked_line_by_line(tmp_path: Path) -> None:
     (source / "x.src").write_text("append swap_first_last F1 H1 , repeat T1 A1\nreverse A1 B1\n")
     (source / "x.tgt").write_text("H1 F1 T1 A1 T1 A1\nB1 A1\n")
     assert import_pcfg(source, out) == {"x": 2}
-    first = rows_of(out / "x.jsonl")[0]
-    assert first == {
-        "prompt": "Solve: append swap_first_last F1 H1 , repeat T1 A1 [SEP]", "target": "H1 F1 T1 A1 T1 A1", "length": 3
-    }  # fmt: skip
+    prompt, target = "Solve: append swap_first_last F1 H1 , repeat T1 A1[SEP]", "H1 F1 T1 A1 T1 A1"
+    assert rows_of(out / "x.jsonl")[0] == {"prompt": prompt, "target": target, "length": 3}
+    file = make_task(str(out / "x.jsonl"))
+    listed = file.all_examples(3)
+    assert listed is not None and file.text(listed, 0) == (prompt, target)
+    pcfg = make_task("pcfg").vocabulary
+    assert [file.vocabulary.symbols[i] for i in file.vocabulary.encode(prompt)] == [
+        pcfg.symbols[i] for i in pcfg.encode(prompt)
+    ], "one symbol one token, as in the task itself"
     (source / "x.tgt").write_text("H1 F1 T1 A1 T1 A1\nA1 B1\n")
     with pytest.raises(UserError, match=r"x\.\w+:2"):
         import_pcfg(source, tmp_path / "other")

@@ -121,7 +121,7 @@ def test_the_documented_study_has_as_many_runs_as_it_says() -> None:
 def test_the_page_of_studies_names_every_scratchpad_and_every_task_with_steps() -> None:
     from lengthwise import registry
     from lengthwise.examples import STEP_PARTS
-    from lengthwise.scratchpad import PUBLISHED
+    from lengthwise.scratchpad import MARKERS, PUBLISHED
 
     text = (ROOT / "docs/adding-a-study.md").read_text().split("## Scratchpads")[1].split("\n## ")[0]
     stepped = {name for name in registry.tasks.names() if registry.tasks.get(name).step_parts}
@@ -130,8 +130,12 @@ def test_the_page_of_studies_names_every_scratchpad_and_every_task_with_steps() 
         assert f"`{name}`" in text, name
     without = {name for name in stepped if len(registry.tasks.get(name).step_parts) < len(STEP_PARTS)}
     assert without == {"sort.symbols", "sort.numbers", "lego"}
-    first = registry.tasks.get("addition")().sample(2, 1, 0, "full")[0][1].split(": ", 1)[1].split(" ; ")[:5]
-    assert first == re.findall(r"^\| `\w+` \| .* \| `(.*)` \|$", text, flags=re.MULTILINE)
+    cells = re.findall(r"^\| `\w+` \| .* \| `(.*)` \|$", text, flags=re.MULTILINE)
+    assert [cell.split()[0] for cell in cells] == [MARKERS[part][0] for part in STEP_PARTS]
+    target = registry.tasks.get("addition")().sample(2, 1, 0, "full")[0][1]
+    assert target.startswith(f"Thinking step by step: {' '.join(cells)} # ")
+    (whole,) = re.findall(r"^```text\n(.*?)\n```", text, flags=re.MULTILINE | re.DOTALL)
+    assert " ".join(whole.split()) == target
 
 
 def test_the_page_of_studies_names_every_column_of_the_rows(finished: tuple[Path, Any]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lengthwise import registry
+from lengthwise.data.tokens import SymbolTokens, Tokens
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.optimizer import corrections
@@ -15,7 +16,6 @@ from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.engine.state import TrainingState
 from lengthwise.engine.update import Updater
 from lengthwise.evaluation import generate as generation
-from lengthwise.data.tokens import SymbolTokens, Tokens
 from lengthwise.evaluation.answers import Verdict, judge_text
 from lengthwise.evaluation.exact import judge
 from lengthwise.evaluation.generate import generate, verdicts_by_bucket
@@ -113,7 +113,7 @@ def test_what_follows_the_first_error_is_all_that_is_generated(encoding: str, mo
     """Verdicts are those of generating everything, with some right, some wrong and some unreadable."""
     task, scratchpad = make_task("parity"), Scratchpad("minimal")
     data = DataConfig(train_lengths=(2, 5), test_lengths=(6, 7), examples=0, test_per_length=10, scratchpad="minimal")
-    recipe = TrainingConfig(steps=450, batch=16, learning_rate=3e-3)
+    recipe = TrainingConfig(steps=450, batch=16, learning_rate=3e-3, decay_norms=False)
     config = ModelConfig(layers=2, width=32, heads=4)
     fleet = Fleet(build(config, task.vocabulary.rows, [{"name": encoding}], Lengths(120, 120)), 1, torch.device("cpu"))
     fleet.initialize([1])

@@ -46,6 +46,11 @@ def texts(task: Task, examples: Examples) -> list[tuple[str, str]]:
     return [task.text(examples, i) for i in range(len(examples))]
 
 
+def words_of(prompt: str) -> list[str]:
+    """The words between the anchor and the separator."""
+    return prompt.removeprefix("Solve: ").removesuffix("[SEP]").split()
+
+
 def listed_by(task: Task, length: int) -> Examples:
     examples = task.all_examples(length)
     assert examples is not None
@@ -72,7 +77,8 @@ def test_parts_in_order(name: str) -> None:
         one = slice(examples.starts[i], examples.starts[i + 1])
         assert list(examples.parts[one]) == sorted(examples.parts[one])
         assert task.vocabulary.decode(examples.tokens[one][examples.parts[one] == Part.ANCHOR]) == "Solve:"
-        assert task.text(examples, i)[0].endswith(" [SEP]")
+        prompt = task.text(examples, i)[0]
+        assert prompt.endswith("[SEP]") and not prompt.endswith(" [SEP]")
 
 
 @names
@@ -209,7 +215,7 @@ def test_pcfg_published_test_set() -> None:
         for expression, result in listed:
             assert sum(word in FUNCTIONS for word in expression.split()) == functions
             assert evaluate(expression) == result
-            assert solve_pcfg(f"Solve: {expression} [SEP]") == result
+            assert solve_pcfg(f"Solve: {expression}[SEP]") == result
     assert {word for expression, _ in pairs for word in expression.split()} == {",", *FUNCTIONS, *SYMBOLS}
     assert PUBLISHED_TEST.stat().st_size < 700_000
     assert "MIT License" in (PUBLISHED_TEST.parent / "README.md").read_text()
@@ -219,7 +225,7 @@ def test_pcfg_tests_on_the_published_pairs() -> None:
     task = Pcfg()
     assert task.buckets(task.test_lengths) == list(published())
     drawn = draw(task, Split.TEST, task.test_lengths, 11_333, 0, apart=False)
-    expected = {(f"Solve: {e} [SEP]", r) for listed in published().values() for e, r in listed}
+    expected = {(f"Solve: {e}[SEP]", r) for listed in published().values() for e, r in listed}
     assert set(texts(task, drawn)) == expected
     assert {n: task.share(n) for n in (9, 35)} == {9: 3232, 35: 1}
     assert set(task.sample(35, count=3)) <= expected
@@ -242,7 +248,7 @@ def test_pcfg_samples_are_well_formed(functions: int) -> None:
     task = Pcfg(Pcfg.Config(test_set="sampled"))
     for prompt, target in texts(task, task.examples(functions, 300, stream(functions))):
         assert solve_pcfg(prompt) == target
-        words = prompt.split()[1:-1]
+        words = words_of(prompt)
         assert sum(word in FUNCTIONS for word in words) == functions
         leaves = re.findall(r"[A-Z]\d+(?: [A-Z]\d+)*", " ".join(words))
         assert all(2 <= len(leaf.split()) <= 5 for leaf in leaves)
@@ -256,7 +262,7 @@ def test_pcfg_samples_resemble_the_original(functions: int, original: tuple[int,
     used = Counter(word for prompt, _ in pairs for word in prompt.split() if word in FUNCTIONS)
     _, binary, prompt_words, result_symbols = original
     assert sum(used[name] for name in BINARY) / used.total() == pytest.approx(binary, abs=0.05)
-    assert np.mean([len(prompt.split()) - 2 for prompt, _ in pairs]) == pytest.approx(prompt_words, rel=0.08)
+    assert np.mean([len(words_of(prompt)) for prompt, _ in pairs]) == pytest.approx(prompt_words, rel=0.08)
     assert np.mean([len(target.split()) for _, target in pairs]) == pytest.approx(result_symbols, rel=0.2)
 
 
@@ -266,7 +272,7 @@ def test_pcfg_training_set_resembles_the_original() -> None:
     total = sum(pairs for pairs, *_ in PCFG_DEV.values())
     for functions, (pairs, *_) in PCFG_DEV.items():
         assert (drawn.buckets == functions).mean() == pytest.approx(pairs / total, abs=1e-3)
-    words = [prompt.split()[1:-1] for prompt, _ in texts(task, drawn)]
+    words = [words_of(prompt) for prompt, _ in texts(task, drawn)]
     used = Counter(word for prompt in words for word in prompt if word in FUNCTIONS)
     assert set(used) == set(FUNCTIONS)
     assert all(0.09 < times / used.total() < 0.115 for times in used.values())  # each a tenth, as in the original
@@ -283,7 +289,7 @@ def test_pcfg_training_set_resembles_the_original() -> None:
 
 def test_pcfg_symbols_are_drawn_independently_of_each_other() -> None:
     task = Pcfg()
-    prompts = [prompt.split()[2:-1] for prompt, _ in texts(task, task.examples(1, 4_000, stream(0)))]
+    prompts = [words_of(prompt)[1:] for prompt, _ in texts(task, task.examples(1, 4_000, stream(0)))]
     same = np.mean([words[0] == words[1] for words in prompts])
     assert same == pytest.approx(1 / 520, abs=0.004)
 

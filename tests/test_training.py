@@ -16,11 +16,13 @@ from conftest import small_study, small_table
 
 import lengthwise.engine.plan as planning
 from lengthwise.engine.batches import TrainingData, best_row_width
+from lengthwise.engine.examples_of import test_of, watched_of
 from lengthwise.engine.packing import pack
 from lengthwise.engine.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
 from lengthwise.engine.state import Saver, TrainingState, load_tensors, previous, save_tensors
 from lengthwise.engine.training import Progress, Trainer
 from lengthwise.engine.update import Measured, Steps, Updater
+from lengthwise.engine.validation import is_best
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.claims import Claims
 from lengthwise.executors.local import run_study
@@ -276,7 +278,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         subprocess.run(["umount", str(mount)], check=True)
 
 
-def test_best_is_the_latest_of_the_best_and_last_is_last(finished: tuple[Path, Results]) -> None:
+def test_best_is_the_earliest_of_the_best_and_last_is_last(finished: tuple[Path, Results]) -> None:
     folder, results = finished
     for directory in StudyDirectory(folder).runs():
         log = [json.loads(line) for line in directory.training.read_text().splitlines()]
@@ -284,12 +286,40 @@ def test_best_is_the_latest_of_the_best_and_last_is_last(finished: tuple[Path, R
         assert list(scores) == [10, 20, 30]
         end = json.loads(directory.finished.read_text())
         assert end["best_validation"] == max(scores.values())
-        assert end["best_step"] == max(step for step, score in scores.items() if score == max(scores.values()))
+        assert end["best_step"] == min(step for step, score in scores.items() if score == max(scores.values()))
+        unseen = [row["unseen_exact_match"] for row in log if "unseen_exact_match" in row]
+        assert [(v["step"], v["validation"]) for v in end["validations"]] == list(scores.items())
+        assert [v["unseen"] for v in end["validations"]] == unseen and len(unseen) == 3
         last, best = load_tensors(directory.last), load_tensors(directory.best)
         assert last[1]["step"] == 30 and best[1]["step"] == end["best_step"]
         same = all(torch.equal(last[0][name], best[0][name]) for name in last[0])
         assert same == (end["best_step"] == 30)
     assert {row["checkpoint"] for row in results.rows} == {"last", "best"}
+
+
+@pytest.mark.parametrize(("rule", "chosen"), [("earliest", 20), ("latest", 30), ("last", 40)])
+def test_which_of_equally_good_checkpoints_is_best_is_a_setting(rule: str, chosen: int) -> None:
+    best, step = -1.0, 0
+    for at, score in {10: 0.5, 20: 0.9, 30: 0.9, 40: 0.8}.items():
+        if is_best(rule, score, best):
+            best, step = score, at
+    assert step == chosen
+
+
+def test_unseen_lengths_are_watched_on_examples_that_are_not_the_tests(tmp_path: Path) -> None:
+    """The same results, whether or not anybody looks; `watched = 0` looks at nothing."""
+    watching, blind = small_study(seeds=[1], data__watched=7), small_study(seeds=[1], data__watched=0)
+    for name, study in {"watching": watching, "blind": blind}.items():
+        run_study(study, tmp_path / name, "cpu")
+    rows = {name: load_results(tmp_path / name) for name in ("watching", "blind")}
+    kept = [[{k: v for k, v in row.items() if k != "run"} for row in rows[name].rows] for name in rows]
+    assert kept[0] == kept[1]
+    assert all("unseen" in v for run in rows["watching"].runs for v in run.finished["validations"])
+    assert not any("unseen" in v for run in rows["blind"].runs for v in run.finished["validations"])
+    run = watching.runs()[0]
+    watched, test = watched_of(run), test_of(run)
+    assert watched is not None and len(watched) == 7
+    assert min(watched.buckets) > 4 and set(watched.buckets) <= set(test.buckets)
 
 
 def test_run_json_is_written_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

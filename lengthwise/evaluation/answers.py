@@ -1,4 +1,4 @@
-"""What a model wrote, judged as text: did it stop, has it the form of its scratchpad, is the answer right.
+"""What a model wrote, judged as text: did it stop, can an answer be read, is it right.
 
 One pass cannot say this: a right answer may follow a scratchpad that differs from the gold one.
 """
@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from lengthwise.data.tokens import SymbolTokens, Tokens
-from lengthwise.scratchpad import Scratchpad, parse
+from lengthwise.scratchpad import Scratchpad, answer_of
 from lengthwise.tasks.task import Task
 
 
@@ -34,6 +34,8 @@ def judge_text(
 
 
 def answer_in(task: Task, scratchpad: Scratchpad, text: str) -> str | None:
-    """The answer in a whole target; None where the text has not the form that the format asks for."""
-    parsed = parse(text, scratchpad, task.step_parts)
-    return None if parsed is None else task.read_answer(parsed.answer)
+    """The answer in a whole target; None where none can be read.
+
+    As published, it need not follow from the steps, nor need these have the form that the format asks for.
+    """
+    return task.read_answer(answer_of(text) if scratchpad.steps else text)

@@ -7,12 +7,14 @@ from typing import ClassVar
 import numpy as np
 
 from lengthwise.examples import ABSENT, STEP_PARTS, Column, Part
-from lengthwise.scratchpad import SYMBOLS, Step, step_columns
+from lengthwise.scratchpad import Step, step_columns, with_steps
 from lengthwise.tasks.task import Span, Task
 from lengthwise.vocabulary import TIE
 
 COMMA, STOP = TIE + ",", TIE + "."
 DIGITS = tuple("0123456789")
+TOTALS = tuple(str(total) for total in range(20))
+"""What two digits and a carry can be together; in a computation of `addition` such a number is one word."""
 ANSWER = "The answer is"
 MOST_DIGITS = 99
 """A bucket's code has two decimal places for each operand."""
@@ -24,8 +26,14 @@ class Numbers(Task):
     answer_form: ClassVar[str] = rf"{ANSWER} ([0-9](?: [0-9])*)\."
 
     def digits(self, values: np.ndarray) -> np.ndarray:
-        """Ids of digits 0-9."""
+        """Ids of digits 0-9; of `addition` also of the numbers up to 19, each one symbol."""
         return self.vocabulary.id("0") + values.astype(np.int32)
+
+    def number(self, places: np.ndarray) -> np.ndarray:
+        """Ids of the digits from the first that is not 0; of 0 the last. No digits stay none."""
+        begun = np.maximum.accumulate(places, axis=1) > 0
+        begun[:, -1:] = True
+        return np.where(begun, self.digits(places), ABSENT)
 
     def beside(self, *pieces: np.ndarray | str) -> np.ndarray:
         """Pieces in reading order as one array; a text stands in every example."""
@@ -74,6 +82,10 @@ class Addition(Numbers):
     Length: digits of the longer operand.
 
     A bucket is a pair of lengths, 100 * i + j: 64 of them in training, 192 in the published test.
+
+    Steps go from the last digits to the first; a sum in a computation is one word, as published:
+
+        in 7, 9 comp 7 + 9 + carry = 16 + 0 = 16 out 6 [ carry: 1 ] re 5 3 + 1
     """
 
     name = "addition"
@@ -85,7 +97,8 @@ class Addition(Numbers):
     step_parts = STEP_PARTS
 
     def symbols(self) -> Iterable[str]:
-        return ["Compute", "+", "?", *DIGITS, *ANSWER.split(), COMMA, "=", "carry:", *SYMBOLS]
+        own = ["Compute", "+", "?", *TOTALS, *ANSWER.split(), STOP, COMMA, "=", "carry", "carry:"]
+        return with_steps(own, self.step_parts)
 
     def buckets(self, span: Span) -> list[int]:
         operand = range(1, min(span.last, MOST_DIGITS) + 1)
@@ -117,13 +130,15 @@ class Addition(Numbers):
         ]
         places = max(a.shape[1], b.shape[1])
         a, b = (np.pad(digits, ((0, 0), (places - digits.shape[1], 0))) for digits in (a, b))
-        ids_a, ids_b, totals = self.digits(a), self.digits(b), self.table([spaced(total) for total in range(20)])
+        ids_a, ids_b = self.digits(a), self.digits(b)
         carry = np.zeros(len(a), dtype=np.int32)
         steps, answer = [], []
         for place in reversed(range(places)):
             this_a, this_b = ids_a[:, place, None], ids_b[:, place, None]
-            total = a[:, place] + b[:, place] + carry
-            computed = self.beside(this_a, "+", this_b, "+", self.digits(carry)[:, None], "=", totals[total])
+            without = a[:, place] + b[:, place]
+            total = without + carry
+            sums = self.digits(without)[:, None], "+", self.digits(carry)[:, None], "=", self.digits(total)[:, None]
+            computed = self.beside(this_a, "+", this_b, "+ carry =", *sums)
             carry, digit = np.divmod(total, 10)
             answer.insert(0, self.digits(digit)[:, None])
             parts = {
@@ -131,8 +146,8 @@ class Addition(Numbers):
                 Part.COMPUTATION: computed,
                 Part.OUTPUT: answer[0],
                 Part.VARIABLES: self.beside("carry:", self.digits(carry)[:, None]),
-                # Our choice: what remains is written as in the prompt, but with the padding zeros; at the end nothing.
-                Part.REMAINING: self.beside(ids_a[:, :place], "+", ids_b[:, :place]) if place else self.fixed(""),
+                # As published the padding is not shown here, and at the end the sign is left alone.
+                Part.REMAINING: self.beside(self.number(a[:, :place]), "+", self.number(b[:, :place])),
             }
             steps.append(Step(parts))
         carried = carry == 1
@@ -141,6 +156,6 @@ class Addition(Numbers):
         return [*prompt, *step_columns(steps, self.vocabulary), *self.answer(np.concatenate([first, *answer], axis=1))]
 
     def final_carry(self, carried: np.ndarray) -> Step:
-        """Our choice: a step as any other, on one more padding zero each; only where there is a carry to write."""
-        texts = (f"0 {COMMA} 0", "0 + 0 + 1 = 1", "1", "carry: 0", "")
+        """A step as any other, on one more padding zero each; only where there is a carry to write."""
+        texts = (f"0 {COMMA} 0", "0 + 0 + carry = 0 + 1 = 1", "1", "carry: 0", "+")
         return Step({part: self.fixed(text) for part, text in zip(STEP_PARTS, texts, strict=True)}, carried)

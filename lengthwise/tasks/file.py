@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,9 @@ import numpy as np
 from lengthwise.errors import UserError
 from lengthwise.examples import ABSENT, Column, Part
 from lengthwise.tasks.task import Span, Task
+from lengthwise.vocabulary import TIE
+
+SEPARATOR = "[SEP]"
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class File(Task):
         (of the file) {"prompt": "Copy: a b", "target": "a b", "length": 2}
     Length: what the file says.
 
-    Symbols are what is separated by spaces. Words that all prompts begin with are the anchor.
+    Symbols are what is separated by spaces; a separator `[SEP]` at the end of a word is one, too. Words that all
+    prompts begin with are the anchor.
     """
 
     name = "file"
@@ -136,6 +140,12 @@ def read_lines(path: str, sha256: str) -> tuple[Line, ...]:
     return tuple(lines)
 
 
+def _symbols(text: str) -> Iterator[str]:
+    for word in text.split():
+        bare = word.removesuffix(SEPARATOR)
+        yield from (bare, TIE + SEPARATOR) if bare and bare != word else (word,)
+
+
 def _line(row: object, where: str) -> Line:
     if not isinstance(row, dict):
         raise UserError(f'{where}: must be an object like {{"prompt": "..", "target": "..", "length": 3}}')
@@ -146,7 +156,7 @@ def _line(row: object, where: str) -> Line:
             raise UserError(f"{where}: {key!r} must be {'a text' if kind is str else 'a whole number'}")
     if row["length"] < 1:
         raise UserError(f"{where}: 'length' must be 1 or more, not {row['length']}")
-    prompt, target = tuple(row["prompt"].split()), tuple(row["target"].split())
+    prompt, target = (tuple(_symbols(row[key])) for key in ("prompt", "target"))
     if not prompt or not target:
         raise UserError(f"{where}: {'prompt' if not prompt else 'target'!r} has no symbols")
     return Line(prompt, target, row["length"])

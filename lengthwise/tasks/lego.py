@@ -2,7 +2,7 @@
 
 Steps follow the chain and stop at the variable that was asked for:
 
-    c ; ; -1 ; t = - c, q = + t ; # t ; - c = - -1 ; +1 ; q = + t ; # q ; + t = + +1 ; +1 ; ; . Thus, ...
+    in c comp out -1 re t = - c, q = + t # in t comp - c = - -1 out +1 re q = + t # in q comp + t = + +1 out +1 re
 """
 
 import re
@@ -11,9 +11,8 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from lengthwise import scratchpad
 from lengthwise.examples import ABSENT, Column, Part
-from lengthwise.scratchpad import Step, step_columns
+from lengthwise.scratchpad import Step, step_columns, with_steps
 from lengthwise.tasks.task import Span, Task
 from lengthwise.vocabulary import TIE
 
@@ -45,7 +44,8 @@ class Lego(Task):
 
     def symbols(self) -> Iterable[str]:
         words = ("If", "=", "Then,", "what", "is", "the", "value", "of", "The", "answer")
-        return [*words, *SIGNS, *VALUES, TIE + ",", TIE + "?", *scratchpad.SYMBOLS, *ascii_lowercase]
+        own = [*words, *SIGNS, *VALUES, TIE + ",", TIE + "?", TIE + "."]
+        return [*with_steps(own, self.step_parts), *ascii_lowercase]
 
     def buckets(self, span: Span) -> list[int]:
         """One variable has no second half, and there are 26 names."""

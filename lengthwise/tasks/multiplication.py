@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lengthwise.examples import ABSENT, STEP_PARTS, Column, Part
-from lengthwise.scratchpad import SYMBOLS, Step, step_columns
-from lengthwise.tasks.addition import ANSWER, DIGITS, Numbers, bounds, random_digits
+from lengthwise.examples import STEP_PARTS, Column, Part
+from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.tasks.addition import ANSWER, DIGITS, STOP, Numbers, bounds, random_digits
 from lengthwise.tasks.task import Span
 
 
@@ -18,7 +18,9 @@ class Multiplication(Numbers):
         Multiply 0 * 7 ? -> The answer is 0.
     Length: digits of each factor.
 
-    A step multiplies the first factor by one digit of the second, from the last digit to the first.
+    A step multiplies the first factor by one digit of the second, from the last digit to the first:
+
+        in 4 comp 1 2 * 4 out 4 8 [ sum: 4 8 ] re 3 # in 3 comp 1 2 * 3 out 3 6 0 [ sum: 4 0 8 ] re
     """
 
     name = "multiplication"
@@ -28,7 +30,7 @@ class Multiplication(Numbers):
     step_parts = STEP_PARTS
 
     def symbols(self) -> Iterable[str]:
-        return ["Multiply", "*", "?", *DIGITS, *ANSWER.split(), "sum:", *SYMBOLS]
+        return with_steps(["Multiply", "*", "?", *DIGITS, *ANSWER.split(), STOP, "sum:"], self.step_parts)
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
         return self.columns(random_digits(length, count, generator), random_digits(length, count, generator))
@@ -69,12 +71,6 @@ class Multiplication(Numbers):
             *step_columns(steps, self.vocabulary),
             *self.answer(self.number(total)),
         ]
-
-    def number(self, places: np.ndarray) -> np.ndarray:
-        """Ids of the digits from the first that is not 0; of 0 the last."""
-        begun = np.cumsum(places, axis=1) > 0
-        begun[:, -1] = True
-        return np.where(begun, self.digits(places), ABSENT)
 
 
 def carried(places: np.ndarray) -> np.ndarray:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from lengthwise.examples import STEP_PARTS, Column, Part
-from lengthwise.scratchpad import SYMBOLS, Step, step_columns
-from lengthwise.tasks.addition import ANSWER, COMMA, Numbers
+from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.tasks.addition import ANSWER, COMMA, STOP, Numbers
 from lengthwise.tasks.task import Span
 
 QUESTION = "Is the number of 1's even in the sequence"
@@ -29,6 +29,10 @@ class Parity(Numbers):
     Length: number of bits.
 
     The training lengths have 496 strings, so published training and validation examples overlap.
+
+    Steps go from the first bit to the last; as published, `**` stands for xor with the parity so far:
+
+        in 1 comp 1 ** par = 1 ** 0 out 1 [ par: 1 ] re [ 0, 1 ]
     """
 
     name = "parity"
@@ -40,8 +44,9 @@ class Parity(Numbers):
     step_parts = STEP_PARTS
 
     def symbols(self) -> Iterable[str]:
-        question = dict.fromkeys(QUESTION.split())
-        return [*question, "[", "]", COMMA, "?", "0", "1", *ANSWER.split(), "Yes", "No", "xor", "par:", *SYMBOLS]
+        answer = (*ANSWER.split(), "Yes", "No", STOP)
+        own = [*QUESTION.split(), "[", "]", COMMA, "?", "0", "1", *answer, "**", "par", "=", "par:"]
+        return with_steps(own, self.step_parts)
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
         return self.columns(generator.integers(2, size=(count, length), dtype=np.int32))
@@ -68,10 +73,10 @@ class Parity(Numbers):
             this = slice(i, i + 1)
             parts = {
                 Part.INPUT: ids[:, this],
-                Part.COMPUTATION: self.beside(ids[:, this], "xor", ids_before[:, this]),
+                Part.COMPUTATION: self.beside(ids[:, this], "** par =", ids[:, this], "**", ids_before[:, this]),
                 Part.OUTPUT: ids_parity[:, this],
                 Part.VARIABLES: self.beside("par:", ids_parity[:, this]),
-                Part.REMAINING: self.beside("[", items[:, 2 * i + 2 :], "]"),  # our choice: at the end `[ ]`
+                Part.REMAINING: self.beside("[", items[:, 2 * i + 2 :], "]"),  # at the end `[ ]`
             }
             steps.append(Step(parts))
         return [

@@ -16,11 +16,13 @@ from lengthwise.examples import ABSENT, Column, Part
 from lengthwise.tasks.pcfg_language import COMMA, FUNCTIONS, SYMBOLS, evaluate
 from lengthwise.tasks.pcfg_sampling import DEV_COUNTS, DEV_SCALE, sample
 from lengthwise.tasks.task import Span, Task
+from lengthwise.vocabulary import TIE
 
 __all__ = ["Pcfg", "evaluate", "published"]
 
 FIRST_WORD = "Solve:"
-SEPARATOR = "[SEP]"
+SEPARATOR = TIE + "[SEP]"
+"""As published, no space is before it."""
 PUBLISHED_TEST = Path(__file__).parent / "data/pcfg_productivity_test.txt.xz"
 TestSet = Literal["published", "sampled"]
 
@@ -32,10 +34,10 @@ class Pcfg(Task):
     is a then b, `prepend a , b` is b then a; `remove_first` and `remove_second` drop one of two arguments.
 
     Examples:
-        Solve: swap_first_last A1 B2 C3 [SEP] -> C3 B2 A1
-        Solve: echo shift A1 B2 C3 [SEP] -> B2 C3 A1 A1
-        Solve: append reverse F1 H1 , repeat T1 A1 [SEP] -> H1 F1 T1 A1 T1 A1
-        Solve: remove_first A1 B2 , prepend copy C3 D4 , E5 F6 [SEP] -> E5 F6 C3 D4
+        Solve: swap_first_last A1 B2 C3[SEP] -> C3 B2 A1
+        Solve: echo shift A1 B2 C3[SEP] -> B2 C3 A1 A1
+        Solve: append reverse F1 H1 , repeat T1 A1[SEP] -> H1 F1 T1 A1 T1 A1
+        Solve: remove_first A1 B2 , prepend copy C3 D4 , E5 F6[SEP] -> E5 F6 C3 D4
     Length: number of functions.
 
     `test_set`: the `published` 11,333 pairs of 9 to 35 functions, or new ones `sampled` in their likeness.

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 
 from lengthwise.examples import STEP_PARTS, Column, Part
-from lengthwise.scratchpad import SYMBOLS, Step, step_columns
-from lengthwise.tasks.addition import ANSWER, DIGITS, Numbers, spaced
+from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.tasks.addition import ANSWER, DIGITS, STOP, Numbers, spaced
 from lengthwise.tasks.task import Span
 
 COEFFICIENTS = range(-3, 4)
@@ -27,6 +27,10 @@ class Polynomial(Numbers):
     Length: number of terms.
 
     The coefficients are -3 to 3, the degrees 0 to 3 (and may repeat), x is -2 to 2.
+
+    Steps go from the first term to the last, each with the running sum modulo ten:
+
+        in - 1 * x ** 2 comp - 1 * - 2 ** 2 = - 1 * 4 out - 4 [ sum: 3 + - 4 = 9 ] re
     """
 
     name = "polynomial"
@@ -37,8 +41,9 @@ class Polynomial(Numbers):
     step_parts = STEP_PARTS
 
     def symbols(self) -> Iterable[str]:
-        operators = ("=", "-", "in", "*", "**", "+", "?", "(", ")")
-        return ["Evaluate", "at", "x", *operators, *DIGITS, *ANSWER.split(), "sum:", *SYMBOLS]
+        operators = ("=", "-", "in", "*", "**", "+", "?")
+        own = ["Evaluate", "at", "x", *operators, *DIGITS, *ANSWER.split(), STOP, "sum:"]
+        return with_steps(own, self.step_parts)
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
         term = generator.integers(len(TERMS), size=(count, length), dtype=np.int32)
@@ -64,15 +69,13 @@ class Polynomial(Numbers):
 
     @cached_property
     def computations(self) -> np.ndarray:
-        """The term with x substituted, then with the power evaluated: `3 * ( - 2 ) ** 3 = 3 * - 8`.
+        """The term with x substituted, then with the power evaluated: `3 * - 2 ** 3 = 3 * - 8`.
 
-        The parentheses around a negative x are our choice: without them the power would not include the minus.
+        As published there are no parentheses around a negative x, but the power is that of x with its minus.
         """
-        texts = []
-        for c, degree, x in TERMS_AT:
-            substituted = spaced(x) if x >= 0 else f"( {spaced(x)} )"
-            texts.append(f"{spaced(c)} * {substituted} ** {degree} = {spaced(c)} * {spaced(x**degree)}")
-        return self.table(texts)
+        return self.table(
+            [f"{spaced(c)} * {spaced(x)} ** {degree} = {spaced(c)} * {spaced(x**degree)}" for c, degree, x in TERMS_AT]
+        )
 
     @cached_property
     def outputs(self) -> np.ndarray:
@@ -83,18 +86,19 @@ class Polynomial(Numbers):
         count, length = term.shape
         term_at = term * len(POINTS) + point[:, None]
         values = np.array([c * x**degree for c, degree, x in TERMS_AT])[term_at]
-        sums = self.digits(np.cumsum(values, axis=1) % 10)
+        sums = self.digits(np.pad(np.cumsum(values, axis=1) % 10, ((0, 0), (1, 0))))  # the first is that of no terms
         width = 1 + self.terms.shape[1]
         joined = np.full((count, length, width), self.vocabulary.id("+"), dtype=np.int32)
         joined[:, :, 1:] = self.terms[term]
         joined = joined.reshape(count, length * width)  # `+` before every term, the first one's never shown
         steps = []
         for i in range(length):
+            product = self.outputs[term_at[:, i]]
             parts = {
                 Part.INPUT: self.terms[term[:, i]],
                 Part.COMPUTATION: self.computations[term_at[:, i]],
-                Part.OUTPUT: self.outputs[term_at[:, i]],
-                Part.VARIABLES: self.beside("sum:", sums[:, i : i + 1]),
+                Part.OUTPUT: product,
+                Part.VARIABLES: self.beside("sum:", sums[:, [i]], "+", product, "=", sums[:, [i + 1]]),
                 Part.REMAINING: joined[:, (i + 1) * width + 1 :],
             }
             steps.append(Step(parts))

@@ -8,6 +8,7 @@ import numpy as np
 
 from lengthwise.examples import ABSENT, Column, Part
 from lengthwise.tasks.task import Span, Task
+from lengthwise.vocabulary import TIE
 
 ACTIONS = {"walk": "Walk", "look": "Look", "run": "Run", "jump": "Jump"}
 TURNS = {"left": "Left", "right": "Right"}
@@ -15,7 +16,8 @@ TIMES = {"": 1, "twice": 2, "thrice": 3}
 WORDS = (*ACTIONS, "turn", *TURNS, "opposite", "around", "twice", "thrice", "and", "after")
 OUTPUTS = (*ACTIONS.values(), *TURNS.values())
 FIRST_WORD = "Solve:"
-SEPARATOR = "[SEP]"
+SEPARATOR = TIE + "[SEP]"
+"""As published, no space is before it."""
 
 
 class Scan(Task):
@@ -25,10 +27,10 @@ class Scan(Task):
     does nothing of its own. `twice` and `thrice` repeat, `a and b` does a first, `a after b` does b first.
 
     Examples:
-        Solve: walk [SEP] -> Walk
-        Solve: turn opposite right [SEP] -> Right Right
-        Solve: jump left after look twice [SEP] -> Look Look Left Jump
-        Solve: run around right [SEP] -> Right Run Right Run Right Run Right Run
+        Solve: walk[SEP] -> Walk
+        Solve: turn opposite right[SEP] -> Right Right
+        Solve: jump left after look twice[SEP] -> Look Look Left Jump
+        Solve: run around right[SEP] -> Right Run Right Run Right Run Right Run
     Length: number of actions.
 
     All 20,910 commands: 17,774 of at most 25 actions to learn from, 3,136 of more to be tested on. Lengths have as

@@ -3,7 +3,7 @@
 Steps, selection by swapping: the smallest of the items still to be sorted changes places with the front one, and the
 items behind the front are what remains.
 
-    M ; swap with the minimum ; E ; [ M, F ] ; # M ; swap with the minimum ; F ; [ M ] ; # ...
+    in M comp The minimum of the unsorted portion out E re [ M, F ] # in M comp ...
 """
 
 import re
@@ -16,17 +16,16 @@ from string import ascii_letters, ascii_uppercase
 
 import numpy as np
 
-from lengthwise import scratchpad
 from lengthwise.examples import ABSENT, Column, Part
-from lengthwise.scratchpad import Step, step_columns
+from lengthwise.scratchpad import Step, step_columns, with_steps
 from lengthwise.tasks.task import Span, Task
 from lengthwise.vocabulary import TIE
 
 QUESTION = "Sort the following list ["
 ANSWER = "The sorted list is ["
 END = "]."
-COMPUTATION = "swap with the minimum"
-"""The papers' protocol says "a fixed phrase"; the wording is ours."""
+COMPUTATION = "The minimum of the unsorted portion"
+"""The same in every step, as published."""
 MOST_LISTED = 499
 """A longer list of all examples is not needed: from 500 on the splits can be kept apart without one."""
 
@@ -51,8 +50,8 @@ class Sort(Task):
         raise NotImplementedError
 
     def symbols(self) -> Iterable[str]:
-        fixed = dict.fromkeys(f"{QUESTION} {ANSWER} {COMPUTATION} ]".split())
-        return [*fixed, TIE + ",", *scratchpad.SYMBOLS, *self.item_symbols()]
+        fixed = f"{QUESTION} {ANSWER} {COMPUTATION} ]".split()
+        return [*with_steps([*fixed, TIE + ",", TIE + "."], self.step_parts), *self.item_symbols()]
 
     @cached_property
     def spellings_in_lists(self) -> np.ndarray:

@@ -5,19 +5,26 @@ from collections.abc import Iterable
 import numpy as np
 
 from lengthwise.examples import STEP_PARTS, Column, Part
-from lengthwise.scratchpad import SYMBOLS, Step, step_columns
+from lengthwise.scratchpad import Step, step_columns, with_steps
 from lengthwise.tasks.addition import ANSWER, DIGITS, Numbers, spaced
 from lengthwise.tasks.task import Span
+from lengthwise.vocabulary import TIE
+
+SEPARATOR = TIE + "[SEP]"
+"""As published, no space is before it."""
 
 
 class Summation(Numbers):
     """The sum modulo ten of n digits, each uniform from 1 to 9.
 
     Examples:
-        Compute: 3 + 4 + 9 . [SEP] -> The answer is 6 .
+        Compute: 3 + 4 + 9 .[SEP] -> The answer is 6 .
     Length: number of digits.
 
-    The full stop is a word of its own here, as published.
+    The full stop is a word of its own here, as published. Steps go from the first digit to the last, each with the
+    running sum modulo ten; a computation ends in the sign that the output follows:
+
+        in 9 comp 9 + sum = 9 + 7 = out 1 6 [ sum: 1 6 = 6 ] re
     """
 
     name = "summation"
@@ -30,7 +37,8 @@ class Summation(Numbers):
     answer_form = rf"{ANSWER} ([0-9](?: [0-9])*) \."
 
     def symbols(self) -> Iterable[str]:
-        return ["Compute:", "+", ".", "[SEP]", *DIGITS, *ANSWER.split(), "sum:", *SYMBOLS]
+        own = ["Compute:", "+", ".", SEPARATOR, *DIGITS, *ANSWER.split(), "sum", "=", "sum:"]
+        return with_steps(own, self.step_parts)
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
         return self.columns(generator.integers(1, 10, size=(count, length), dtype=np.int32))
@@ -54,17 +62,18 @@ class Summation(Numbers):
         steps = []
         for i in range(length):
             this = slice(i, i + 1)
+            total = totals[digits[:, i] + before[:, i]]
             parts = {
                 Part.INPUT: ids[:, this],
-                Part.COMPUTATION: self.beside(ids[:, this], "+", ids_before[:, this]),
-                Part.OUTPUT: totals[digits[:, i] + before[:, i]],
-                Part.VARIABLES: self.beside("sum:", ids_sum[:, this]),
-                Part.REMAINING: terms[:, 2 * i + 2 :],  # our choice: with `+` between, without the full stop
+                Part.COMPUTATION: self.beside(ids[:, this], "+ sum =", ids[:, this], "+", ids_before[:, this], "="),
+                Part.OUTPUT: total,
+                Part.VARIABLES: self.beside("sum:", total, "=", ids_sum[:, this]),
+                Part.REMAINING: terms[:, 2 * i + 2 :],
             }
             steps.append(Step(parts))
         return [
             (Part.ANCHOR, self.fixed("Compute:")),
-            (Part.PROMPT, self.beside(terms, ". [SEP]")),
+            (Part.PROMPT, self.beside(terms, ".", SEPARATOR)),
             *step_columns(steps, self.vocabulary),
             (Part.ANSWER, self.beside(ANSWER, ids_sum[:, -1:], ".")),
         ]
