@@ -541,6 +541,11 @@ def test_published_numbers_have_their_tables(tmp_path: Path) -> None:
     with (tmp_path / "tables/comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 15 and sum(row["within"] == "True" for row in rows) == comparison.within
+    with (tmp_path / "tables/paired-differences.csv").open() as file:
+        for row in csv.DictReader(file):
+            assert row["comparisons"] == "4"
+            for kind in ("p_over_pairs", "p_over_tasks", "p_wilcoxon_over_tasks"):
+                assert float(row[kind]) <= float(row[f"holm_{kind}"]) <= 1
     (cell,) = [row for row in rows if (row["task"], row["encoding"]) == ("parity", "rotary")]
     assert cell["seeds_not_learned"] == "3" and cell["seeds"] == "3" and float(cell["published_deviation"]) > 0
     with (tmp_path / "tables/order.csv").open() as file:

@@ -153,7 +153,8 @@ def _differences(results: Results) -> str:
         return ""
     rows = [
         [d.encoding, signed(d.mean), _interval(d.interval, signs=True), _interval(d.interval_over_tasks, signs=True),
-         f"{d.wins} / {d.ties} / {d.losses}", probability(d.p_over_columns), probability(d.p_over_tasks)]
+         f"{d.wins} / {d.ties} / {d.losses}", probability(d.corrected.over_columns),
+         probability(d.corrected.over_tasks), probability(d.corrected.wilcoxon)]
         for d in found
     ]  # fmt: skip
     headings = [
@@ -164,8 +165,13 @@ def _differences(results: Results) -> str:
         "wins / ties / losses",
         "p, pairs",
         "p, tasks",
+        "p, Wilcoxon",
     ]
-    return f"## Paired differences from {found[0].against}, unseen lengths\n\n{table(headings, rows)}"
+    note = (
+        "p: permutation tests over pairs of task and seed and over tasks, Wilcoxon's signed-rank test over tasks; "
+        f"corrected for {plural(len(found), 'comparison')} (Holm)."
+    )
+    return f"## Paired differences from {found[0].against}, unseen lengths\n\n{table(headings, rows)}\n\n{note}"
 
 
 def _scratchpads(results: Results) -> str:

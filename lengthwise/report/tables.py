@@ -1,6 +1,7 @@
 """Every table of a report as plain values: what the page shows, offers for download, and what is written for papers."""
 
 import csv
+import dataclasses
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -124,16 +125,20 @@ def by_length_table(results: Results, every: list[Curves]) -> Table:
 
 
 def differences_table(results: Results) -> Table:
+    """With p-values as they are, and corrected for the number of comparisons."""
+    found = paired_differences(results)
     return Table(
         "paired-differences",
         "Differences on unseen lengths, paired over task and seed",
         ["encoding", "against", "mean", "low", "high", "low_over_tasks", "high_over_tasks", "wins", "ties", "losses",
-         "p_over_pairs", "p_over_tasks", "pairs", "tasks"],
+         "p_over_pairs", "p_over_tasks", "p_wilcoxon_over_tasks", "holm_p_over_pairs", "holm_p_over_tasks",
+         "holm_p_wilcoxon_over_tasks", "comparisons", "pairs", "tasks"],
         [
             [each.encoding, each.against, _rounded(each.mean), *_ends(each.interval), *_ends(each.interval_over_tasks),
-             each.wins, each.ties, each.losses, _digits(each.p_over_columns), _digits(each.p_over_tasks),
-             each.columns, each.tasks]
-            for each in paired_differences(results)
+             each.wins, each.ties, each.losses,
+             *(_digits(p) for kind in (each.p, each.corrected) for p in dataclasses.astuple(kind)),
+             len(found), each.columns, each.tasks]
+            for each in found
         ],
     )  # fmt: skip
 
