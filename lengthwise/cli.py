@@ -192,9 +192,7 @@ def compare_command(
 
     comparison = compare(_finished(runs), checkpoint)
     if as_json:
-        console.print_json(
-            json.dumps({"with": reference, "within": comparison.within, **dataclasses.asdict(comparison)})
-        )
+        console.print_json(json.dumps({"with": reference, **dataclasses.asdict(comparison)}))
         return
     _print_each(*comparison_tables(comparison))
 

@@ -1,4 +1,4 @@
-"""Our results beside the published ones: what is within, what is missing, how orders agree."""
+"""Our results beside the published ones: verdicts, what is missing, how orders agree."""
 
 import json
 import math
@@ -15,7 +15,8 @@ from rich.console import Console
 
 from lengthwise.errors import UserError
 from lengthwise.records import published
-from lengthwise.records.comparison import compare, figure, tolerance
+from lengthwise.records.comparison import compare, figure
+from lengthwise.records.equivalence import Verdict
 from lengthwise.records.published import Figure
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.report.terminal_comparison import comparison_tables
@@ -88,10 +89,20 @@ def test_published_curves_have_the_published_lengths_and_means() -> None:
 def test_the_same_numbers_agree_entirely() -> None:
     results = made(as_published(), list(published.ENCODINGS))
     comparison = compare(results)
-    assert len(comparison.shared) == comparison.within == 85
+    counts, baselines = comparison.counts, comparison.baselines
+    assert counts is not None and baselines is not None and baselines.permuted is not None
+    assert len(comparison.shared) == counts.judged == counts.equivalent_of_all + counts.undecided == 85
+    # Some published seeds are so far apart that even the same mean without any spread is undecided (t is 2.92).
+    deviations = [cell.published.deviation or 0.0 for cell in comparison.shared if cell.published]
+    assert counts.undecided == sum(2.92 * deviation / math.sqrt(3) > 0.1 for deviation in deviations) == 12
+    assert counts.close == counts.informative and counts.different == counts.no_verdict == 0
+    assert baselines.ours == counts and baselines.permuted.p_equivalent == baselines.permuted.p_close == 1 / 120
+    assert baselines.task_means.equivalent < counts.equivalent / 3
     assert comparison.only_ours == comparison.only_published == comparison.departures[:-1] == []
     # Our double counts in thousandths, which ties a few cells that differ less.
-    assert comparison.correlation == pytest.approx(1, abs=1e-3)
+    found = comparison.correlations
+    assert found.plain == pytest.approx(1, abs=1e-3) and found.residual_pearson == pytest.approx(1, abs=1e-3)
+    assert found.residual_spearman == pytest.approx(1, abs=1e-2) and found.residual_cells == 85
     assert [place.encoding for place in comparison.order] == list(published.ENCODINGS)
     for place in comparison.order:
         assert place.ours == pytest.approx(place.published_here, abs=0.05)
@@ -113,22 +124,25 @@ def test_cells_by_hand() -> None:
     assert theirs.deviation is not None
     assert t5.ours == Figure(pytest.approx(0.8), pytest.approx(math.sqrt(0.02)), 2) and t5.published == theirs
     assert t5.difference == pytest.approx(0.8 - theirs.mean)
-    pooled = math.sqrt((1 * 0.02 + 2 * theirs.deviation**2) / 3)
-    assert t5.tolerance == pytest.approx(2 * pooled) and t5.within
-    assert t5.unlearned == [2] and t5.ours_seen == pytest.approx(0.75)
-    assert alibi.ours == Figure(0.5, None, 1) and alibi.tolerance == 0.10 and alibi.within is False
+    assert t5.interval is not None and np.mean(t5.interval) == pytest.approx(t5.difference)
+    assert (t5.verdict, t5.close, t5.informative, t5.borrowed_deviation) == (Verdict.undecided, True, True, False)
+    assert t5.unlearned == [2] and t5.ours_seen == pytest.approx(0.75) and t5.chance == 0.0
+    assert alibi.ours == Figure(0.5, None, 1) and alibi.published is not None and alibi.published.deviation is not None
+    half = 2.919986 * alibi.published.deviation * math.sqrt(1 + 1 / 3)
+    assert alibi.interval == pytest.approx((0.5 - alibi.published.mean - half, 0.5 - alibi.published.mean + half))
+    assert (alibi.verdict, alibi.close, alibi.borrowed_deviation) == (Verdict.different, False, True)
     assert [(cell.task, cell.encoding) for cell in comparison.only_ours] == [("copy.repeat", "mine"), ("dyck", "t5")]
     assert len(comparison.only_published) == 85 - 2
-    assert comparison.correlation is None and comparison.by_task[0].correlation is None  # of two cells
+    assert comparison.correlations.plain is None and comparison.by_task[0].correlation is None  # of two cells
     text = printed(made(study, ["t5", "alibi", "mine"], seen={("copy.repeat", "t5", 2): 0.5}))
     assert "Not published (2 cells): copy.repeat [mine], dyck [t5]" in text
-    assert "1 of 2 cells within" in text and "(2)*" in text and "did not learn" in text
+    assert "of 2 informative cells" in text and "(2)*" in text and "did not learn" in text
+    assert "different†" in text and "† One side has a single seed" in text
+    assert "these results 0 1 1 1 0 1 task means" in text
 
 
-def test_tolerance_is_never_below_a_tenth() -> None:
-    assert tolerance(Figure(0.5, None, 1), Figure(0.5, None, 1)) == 0.10
-    assert tolerance(Figure(0.5, 0.01, 3), Figure(0.5, 0.01, 3)) == 0.10
-    assert tolerance(Figure(0.5, 0.3, 3), Figure(0.5, 0.1, 3)) == pytest.approx(2 * math.sqrt((0.09 + 0.01) / 2))
+def test_figures_have_the_sample_deviation() -> None:
+    assert figure([0.1]) == Figure(0.1, None, 1)
     assert figure([0.1, 0.3]) == Figure(pytest.approx(0.2), pytest.approx(math.sqrt(0.02)), 2)
 
 
@@ -152,8 +166,9 @@ def test_a_reversed_order_correlates_negatively() -> None:
     cells = {e: published.cells()["copy.replace", "none", e].unseen.mean for e in published.ENCODINGS}
     results = made({("copy.replace", e, 1): 1 - mean for e, mean in cells.items()}, list(published.ENCODINGS))
     comparison = compare(results)
-    assert comparison.by_task[0].correlation == pytest.approx(comparison.correlation)
-    assert comparison.correlation is not None and comparison.correlation < -0.99
+    assert comparison.by_task[0].correlation == pytest.approx(comparison.correlations.plain)
+    assert comparison.correlations.plain is not None and comparison.correlations.plain < -0.99
+    assert comparison.correlations.residual_spearman == comparison.correlations.plain, "of a single task"
     assert comparison.order[0].encoding == "none" and comparison.order[0].ours == pytest.approx(1 / 5)
 
 
@@ -230,11 +245,13 @@ def test_curves_lay_lengths_side_by_side() -> None:
 def test_cells_at_other_lengths_are_not_judged() -> None:
     results = load_results(QUICKSTART)
     comparison = compare(results)
-    assert len(comparison.shared) == 15 and comparison.judged == [] and comparison.within is None
-    assert all(cell.within is None and cell.tolerance is None for cell in comparison.cells)
+    assert len(comparison.shared) == 15 and comparison.judged == []
+    assert comparison.counts is None and comparison.baselines is None
+    verdicts = ("interval", "borrowed_deviation", "verdict", "close", "informative", "extreme")
+    assert all(getattr(cell, name) is None for cell in comparison.cells for name in verdicts)
     assert all(cell.difference is not None for cell in comparison.shared)
     text = printed(results)
-    assert "within" not in text and "allowed" not in text
+    assert "verdict" not in text and "interval)" not in text and "informative" not in text
     said = "Lengths are not the published ones, so these cells are not judged: trained on 2-6, tested on 7-12"
     assert said in text and text.index(said) < text.index("Accuracy on unseen lengths")
 
@@ -245,12 +262,38 @@ def test_only_cells_at_the_published_lengths_are_judged() -> None:
     further = made({("parity", "t5", 1): 0.5}, [], train_lengths=[4, 8], test_lengths=[9, 20])
     both = Results([*alike.runs, *further.runs], [], {})
     comparison = compare(both)
-    assert [(cell.task, cell.within) for cell in comparison.shared] == [("addition", True), ("parity", None)]
-    assert comparison.within == 1 and len(comparison.judged) == 1
+    assert [(cell.task, cell.verdict) for cell in comparison.shared] == [("addition", "equivalent"), ("parity", None)]
+    assert comparison.counts is not None and comparison.counts.judged == len(comparison.judged) == 1
     assert [line.split(" (")[0] for line in comparison.other_lengths] == ["trained on 4-8, tested on 9-20"]
     text = printed(both)
-    assert "Some lengths are not the published ones" in text and "1 of 1 cell within" in text
-    assert "– –" in text, "neither allowed nor within"
+    assert "Some lengths are not the published ones" in text and "of 1 informative cell" in text
+
+
+def test_baselines_are_over_tasks_with_every_encoding() -> None:
+    """addition lacks alibi: it is counted, and the baselines are about the other two tasks."""
+    study = {key: value for key, value in as_published().items() if key[0] in ("addition", "scan", "copy.replace")}
+    del study["addition", "alibi", 1], study["addition", "alibi", 2], study["addition", "alibi", 3]
+    results = made(study, list(published.ENCODINGS))
+    comparison = compare(results)
+    assert comparison.counts is not None and comparison.baselines is not None
+    assert comparison.counts.judged == 14 and comparison.baselines.ours.judged == 10 and comparison.baselines.tasks == 2
+    assert comparison.correlations.residual_cells == 10 and len(comparison.shared) == 14
+    text = printed(results)
+    assert "complete tasks" in text and "Complete tasks: 2 tasks with every encoding" in text
+    apart = {("scan", "t5", 1): 0.5, ("copy.replace", "alibi", 1): 0.5}
+    assert compare(made(apart, [])).baselines is None
+    assert "No baselines: no task has every encoding." in printed(made(apart, []))
+
+
+def test_two_single_seeds_have_no_verdict() -> None:
+    """lego with `full` steps and none has one published seed."""
+    results = Results(scratchpad_runs("full", ["none"]), [], {})
+    (cell,) = compare(results).shared
+    assert cell.interval is None and cell.verdict is None and cell.close and cell.informative
+    counts = compare(results).counts
+    assert counts is not None and (counts.no_verdict, counts.close, counts.equivalent) == (1, 1, 0)
+    text = printed(results)
+    assert "none 0.60 0.58 +0.02 –" in text and "1 cell without a verdict: both sides have a single seed" in text
 
 
 def test_nothing_to_compare_is_a_clear_error() -> None:
@@ -272,11 +315,12 @@ def test_quickstart_beside_published(tmp_path: Path) -> None:
     program = "import sys; from lengthwise.cli import main; main()"
     words = [sys.executable, "-c", program, "compare", str(QUICKSTART), "--with", "published", "--checkpoint", "best"]
     done = subprocess.run([*words, "--json"], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == {
-        "with": "published",
-        "within": compare(results, "best").within,
-        **asdict(compare(results, "best")),
-    }
+    expected = {"with": "published", **asdict(compare(results, "best"))}
+    assert json.loads(done.stdout) == json.loads(json.dumps(expected))
+    top = json.loads(done.stdout)
+    assert top["correlations"].keys() >= {"plain", "residual_spearman", "residual_pearson"}
+    assert top["cells"][0].keys() >= {"difference", "interval", "verdict", "close", "informative", "chance"}
+    assert top["counts"] is None and top["baselines"] is None, "other lengths"
     assert "Order of the encodings" in subprocess.run(words, capture_output=True, text=True, check=True).stdout
     empty = subprocess.run([*words[:4], str(tmp_path)], capture_output=True, text=True)
     assert empty.returncode == 2 and "holds no runs" in empty.stderr

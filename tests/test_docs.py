@@ -14,6 +14,7 @@ import typer
 
 from lengthwise.cli import app
 from lengthwise.encodings.encoding import Encoding
+from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
 from lengthwise.report.curves import FEW
@@ -170,6 +171,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         assert phrase in text
     assert SEEDS_OF_A_TASK == 6
     assert f"fewer than {FEW} test examples" in text
+    assert f"the interval is inside ±{MARGIN:.2f}" in text and f"its {100 * LEVEL:.0f} % interval" in text
+    floor, ceiling = f"at most {NEAR:g}, or within {NEAR:g} of a higher chance", f"both are at least {1 - NEAR:g}"
+    assert floor in text and ceiling in text
 
 
 def test_length_generalization_says_what_the_rows_say() -> None:

@@ -139,14 +139,18 @@ def test_differences_by_hand() -> None:
     assert (t5.wins, t5.ties, t5.losses) == (3, 1, 5)
     assert (rotary.wins, rotary.ties, rotary.losses) == (1, 0, 8)
     flips = [abs(np.dot(signs, gaps)) for signs in itertools.product([1, -1], repeat=9)]
-    assert t5.p_over_columns == pytest.approx(np.mean([flip >= abs(sum(gaps)) - 1e-9 for flip in flips]))
-    assert t5.p_over_tasks == 4 / 8  # -0.2, 0 and -0.1: as far from 0 with either sign of all, and with that of the 0
+    assert t5.p.over_columns == pytest.approx(np.mean([flip >= abs(sum(gaps)) - 1e-9 for flip in flips]))
+    assert t5.p.over_tasks == 4 / 8  # -0.2, 0 and -0.1: as far from 0 with either sign of all, and with that of the 0
     assert t5.interval is not None and t5.interval[0] < t5.mean < t5.interval[1]
     assert t5.interval_over_tasks is not None and t5.interval_over_tasks[0] < t5.interval[0]
     (against,) = [each for each in paired_differences(results, against="t5") if each.encoding == "none"]
     assert against.mean == pytest.approx(-t5.mean) and (against.wins, against.losses) == (5, 3)
     text = printed(*terminal_statistics.statistics_tables(results))
-    assert "minus that of none" in text and "3/1/5" in text
+    assert "minus that of none" in text and "3/1/5" in text and "corrected for 2 comparisons (Holm)" in text
+    assert t5.p.wilcoxon == 2 / 4  # ranks -2 and -1, the 0 dropped: as far from 0 with either sign of both
+    # rotary has -0.43, -0.23 and -0.03: 2 / 8 with sizes and with ranks; twice that for two comparisons.
+    assert rotary.p.over_tasks == rotary.p.wilcoxon == 2 / 8
+    assert (t5.corrected.wilcoxon, rotary.corrected.wilcoxon) == (2 / 4, 2 / 4)
 
 
 def test_differences_use_what_both_have_and_the_first_without_none() -> None:
@@ -154,7 +158,7 @@ def test_differences_use_what_both_have_and_the_first_without_none() -> None:
     (difference,) = paired_differences(made(study, ["t5", "rotary", "alibi"]))
     assert (difference.encoding, difference.against, difference.columns) == ("rotary", "t5", 1)
     assert difference.mean == pytest.approx(0.2) and difference.interval is None
-    assert difference.p_over_columns == 1.0
+    assert difference.p.over_columns == difference.corrected.over_columns == 1.0
 
 
 def test_saturated_and_dead_tasks_are_named_and_left_out() -> None:

@@ -524,13 +524,16 @@ def test_cells_at_other_test_lengths_are_not_judged(tmp_path: Path) -> None:
         write_json(file, {**read_json(file), "test_lengths": [9, 24]})
     found = load_results(folder)
     page = visible(write(found, tmp_path / "r.html"))
-    assert "cells are within the spread" not in page and "beyond the spread" not in page and ", not judged" in page
+    assert "informative cells" not in page and "undecided" not in page and ", not judged" in page
     lengths = "Not judged, since lengths are not the published ones: trained on 1-8, tested on 9-24 (published: "
     assert lengths in page
     text = write_report(found, tmp_path / "r.md").read_text()
-    assert lengths in text and "cells are within" not in text and " !" not in text
+    assert lengths in text and "informative cells" not in text and " ?" not in text
     with (write_report(found, tmp_path / "csv", "csv") / "comparison.csv").open() as file:
-        assert {(row["allowed"], row["within"]) for row in csv.DictReader(file)} == {("", "")}
+        columns = ("low", "high", "borrowed_deviation", "verdict", "close", "informative")
+        assert {row[column] for row in csv.DictReader(file) for column in columns} == {""}
+    with (tmp_path / "csv/agreement.csv").open() as file:
+        assert list(csv.DictReader(file)) == []
 
 
 def test_published_numbers_have_their_tables(tmp_path: Path) -> None:
@@ -540,7 +543,22 @@ def test_published_numbers_have_their_tables(tmp_path: Path) -> None:
     comparison = compare(found)
     with (tmp_path / "tables/comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 15 and sum(row["within"] == "True" for row in rows) == comparison.within
+    assert len(rows) == 15 and comparison.counts is not None and comparison.baselines is not None
+    informative = [row for row in rows if row["informative"] == "True"]
+    assert len(informative) == comparison.counts.informative
+    assert sum(row["verdict"] == "equivalent" for row in informative) == comparison.counts.equivalent
+    assert sum(row["close"] == "True" for row in rows) == comparison.counts.close_of_all
+    assert all(float(row["low"]) <= float(row["difference"]) <= float(row["high"]) for row in rows)
+    with (tmp_path / "tables/agreement.csv").open() as file:
+        agreement = {row["results"]: row for row in csv.DictReader(file)}
+    assert agreement["ours"]["judged"] == "15" and agreement["ours"]["tasks"] == "3"
+    assert int(agreement["task means"]["equivalent"]) == comparison.baselines.task_means.equivalent
+    assert float(agreement["permuted encodings, p"]["close"]) > 0
+    with (tmp_path / "tables/paired-differences.csv").open() as file:
+        for row in csv.DictReader(file):
+            assert row["comparisons"] == "4"
+            for kind in ("p_over_pairs", "p_over_tasks", "p_wilcoxon_over_tasks"):
+                assert float(row[kind]) <= float(row[f"holm_{kind}"]) <= 1
     (cell,) = [row for row in rows if (row["task"], row["encoding"]) == ("parity", "rotary")]
     assert cell["seeds_not_learned"] == "3" and cell["seeds"] == "3" and float(cell["published_deviation"]) > 0
     with (tmp_path / "tables/order.csv").open() as file:
@@ -553,6 +571,7 @@ def test_published_numbers_have_their_tables(tmp_path: Path) -> None:
         first = next(csv.DictReader(file))
     assert (first["n"], first["training_lengths_n"]) == ("2000", "1900")  # 20 and 19 lengths of 100
     page = visible(write(found, tmp_path / "report.html"))
+    assert f"Of {comparison.counts.informative} informative cells" in page and "permuted encodings" in page
     assert "3 of 3 not learned" in page and re.search(r"± 0\.\d\d \(3\) / ± 0\.\d\d \(3\)", page)
 
 

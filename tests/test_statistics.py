@@ -1,4 +1,4 @@
-"""Correlations, intervals and paired tests against formulas, enumeration and simulation."""
+"""Correlations and intervals against formulas, enumeration and simulation."""
 
 import itertools
 import math
@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lengthwise.records.statistics import (
-    DRAWN_SIGNS,
-    interval_over_seeds,
-    interval_over_tasks,
-    is_range,
-    sign_flip_test,
-    spearman,
-)
+from lengthwise.records.statistics import interval_over_seeds, interval_over_tasks, is_range, pearson, spearman
 
 few = st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9]), min_size=3, max_size=8)
 
@@ -56,23 +49,22 @@ def test_spearman_is_that_of_a_slow_one(first: list[float], random) -> None:
         assert spearman(first, second) == pytest.approx(slow_spearman(first, second))
 
 
-@given(st.lists(st.sampled_from([-0.5, -0.25, 0.0, 0.125, 0.375]), min_size=1, max_size=8))
-def test_sign_flips_are_enumerated(differences: list[float]) -> None:
-    observed = abs(sum(differences))
-    flips = list(itertools.product([1, -1], repeat=len(differences)))
-    means = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in flips]
-    assert sign_flip_test(differences) == pytest.approx(sum(m >= observed - 1e-9 for m in means) / len(flips))
+def test_pearson_by_hand() -> None:
+    assert pearson([1, 2, 3], [2, 4, 6]) == pytest.approx(1)
+    # Deviations -1, 0, 1 and -4/3, -1/3, 5/3: 3 / sqrt(2 * 42/9).
+    assert pearson([1, 2, 3], [0, 1, 3]) == pytest.approx(3 / math.sqrt(2 * 42 / 9))
+    assert pearson([1, 2], [1, 2]) is None and pearson([0.1] * 3, [1, 2, 3]) is None
+    with pytest.raises(ValueError, match="cannot be paired"):
+        pearson([1, 2, 3], [1, 2])
 
 
-def test_sign_flips_by_hand_and_by_drawing() -> None:
-    assert sign_flip_test([]) == 1.0
-    assert sign_flip_test([0.0, 0.0]) == 1.0
-    assert sign_flip_test([0.1] * 6) == pytest.approx(2 / 64)
-    assert sign_flip_test([0.1] * 6 + [0.0] * 50) == pytest.approx(2 / 64)
-    assert sign_flip_test([0.1] * 40) == pytest.approx(1 / (1 + DRAWN_SIGNS))  # never 0
-    # With equal sizes the sum of signs is binomial: 26 of 40 against 14, or further apart.
-    exact = 2 * sum(math.comb(40, k) for k in range(26, 41)) / 2**40
-    assert sign_flip_test([0.1] * 26 + [-0.1] * 14) == pytest.approx(exact, abs=0.01)
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3, max_size=8))
+def test_pearson_is_that_of_numpy(pairs: list[tuple[int, int]]) -> None:
+    first, second = ([float(pair[side]) for pair in pairs] for side in (0, 1))
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        assert pearson(first, second) is None
+    else:
+        assert pearson(first, second) == pytest.approx(float(np.corrcoef(first, second)[0, 1]))
 
 
 def test_few_seeds_or_tasks_give_no_interval() -> None:

@@ -1,25 +1,24 @@
-"""Our results beside the published ones: every cell, their difference, rank correlations, orders, curves."""
+"""Our results beside the published ones: every cell, verdicts on them, correlations, orders, curves."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lengthwise.errors import UserError
 from lengthwise.records import published
+from lengthwise.records.agreement import Baselines, Counts, Pair, baselines, counts
 from lengthwise.records.completeness import Missing, missing
+from lengthwise.records.correlations import Correlations, Values, correlations
 from lengthwise.records.departures import departures, has_published_lengths, other_lengths
+from lengthwise.records.equivalence import Extreme, Verdict
 from lengthwise.records.naming import scratchpad_name, task_name
-from lengthwise.records.outcomes import learned, require_checkpoint
+from lengthwise.records.outcomes import chance, learned, require_checkpoint
 from lengthwise.records.published import Figure
 from lengthwise.records.ranking import Place, ranking
 from lengthwise.records.rows import Results, RunResult
-from lengthwise.records.statistics import ranks, spearman
-
-CLOSE = 0.10
-"""A difference up to this, or up to twice the pooled standard deviation if that is more, is within the spread."""
+from lengthwise.records.statistics import Interval, ranks, spearman
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,23 @@ class ComparedCell:
     published_seen: float | None
     unlearned: list[int]
     """Our seeds that did not learn their training lengths: no failure to generalize."""
-    difference: float | None
+    chance: float | None = None
+    """Accuracy of a guesser; None where we have no run."""
+    difference: float | None = None
     """Ours minus published."""
-    tolerance: float | None
-    within: bool | None
-    """Whether the difference is at most max(0.10, twice the pooled standard deviation).
-
-    This and `tolerance` are None where lengths are not the published ones: such numbers need not agree.
-    """
+    # What follows is a verdict, and None where lengths are not the published ones: such numbers need not agree.
+    interval: Interval | None = None
+    """90 % interval of the difference over seeds; also None where neither side has a standard deviation."""
+    borrowed_deviation: bool | None = None
+    """Whether one side has a single seed, and was given the standard deviation of the other for the interval."""
+    verdict: Verdict | None = None
+    """Equivalent, different or undecided; also None where there is no interval."""
+    close: bool | None = None
+    """Whether the difference is at most 0.10, whatever the seeds say about it."""
+    informative: bool | None = None
+    """False where both sides are at the floor or at the ceiling: such a cell is in no count."""
+    extreme: Extreme | None = None
+    """Which of the two."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +106,12 @@ class Comparison:
     checkpoint: str
     cells: list[ComparedCell]
     """Shared ones, ours alone, and published ones of the scratchpad formats that we have."""
-    correlation: float | None
-    """Spearman over all shared cells."""
+    counts: Counts | None
+    """Of the judged cells; None where there are none."""
+    baselines: Baselines | None
+    """What predictors that ignore the encoding would get; None where no task has all encodings judged."""
+    correlations: Correlations
+    """Over the shared cells, judged or not."""
     by_task: list[TaskCorrelation]
     order: list[ComparedPlace]
     """Best first by the published score of the shared tasks."""
@@ -131,12 +143,7 @@ class Comparison:
     @property
     def judged(self) -> list[ComparedCell]:
         """Shared ones at the published lengths."""
-        return [cell for cell in self.shared if cell.within is not None]
-
-    @property
-    def within(self) -> int | None:
-        """How many of the judged cells; None where there are none."""
-        return sum(bool(cell.within) for cell in self.judged) if self.judged else None
+        return [cell for cell in self.shared if cell.informative is not None]
 
 
 def compare(results: Results, checkpoint: str = "last") -> Comparison:
@@ -150,13 +157,17 @@ def compare(results: Results, checkpoint: str = "last") -> Comparison:
             f"{_names({c.encoding for c in cells if c.ours})}; published are {_names(published.LENGTHS)} with "
             f"{_names(published.ENCODINGS)}"
         )
+    judged = [cell for cell in shared if cell.informative is not None]
+    complete_judged, complete = (_complete(each, results.encodings) for each in (judged, shared))
     titles = list(dict.fromkeys(cell.title for cell in shared))
     return Comparison(
         checkpoint,
         cells,
-        _correlation(shared)[0],
+        counts(pair.judgement for pair in _pairs(judged)) if judged else None,
+        baselines({title: _pairs(of_task) for title, of_task in complete_judged.items()}),
+        correlations(_values(shared), {title: _values(of_task) for title, of_task in complete.items()}),
         [TaskCorrelation(title, *_correlation([c for c in shared if c.title == title])) for title in titles],
-        _order(results, shared, checkpoint),
+        _order(results, complete, checkpoint),
         _curves(results, shared, checkpoint),
         departures(_shared_runs(results, shared), checkpoint),
         other_lengths(_shared_runs(results, shared)),
@@ -166,14 +177,6 @@ def compare(results: Results, checkpoint: str = "last") -> Comparison:
 
 def other_checkpoint(checkpoint: str) -> str:
     return {"last": "best", "best": "last"}[checkpoint]
-
-
-def tolerance(ours: Figure, theirs: Figure) -> float:
-    """max(0.10, twice the pooled standard deviation); a side with one seed has none, and adds nothing."""
-    parts = [(f.seeds - 1, f.deviation) for f in (ours, theirs) if f.deviation is not None and f.seeds > 1]
-    freedom = sum(n for n, _ in parts)
-    pooled = math.sqrt(sum(n * deviation**2 for n, deviation in parts) / freedom) if freedom else 0.0
-    return max(CLOSE, 2 * pooled)
 
 
 def figure(values: list[float]) -> Figure:
@@ -195,7 +198,7 @@ def _cells(results: Results, checkpoint: str) -> list[ComparedCell]:
     for key, theirs in published.cells().items():
         if theirs.scratchpad in formats and key not in have:
             title = titles.get(key[:2], theirs.task)
-            found.append(ComparedCell(title, *key, None, theirs.unseen, None, theirs.seen, [], None, None, None))
+            found.append(ComparedCell(title, *key, None, theirs.unseen, None, theirs.seen, []))
     return found
 
 
@@ -205,40 +208,71 @@ def _cell(
     ours = figure([run.accuracy(checkpoint, seen=False) for run in runs])
     seen = figure([run.accuracy(checkpoint, seen=True) for run in runs]).mean
     unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
+    guessed = float(np.mean([chance(run) for run in runs]))
     theirs = published.cells().get((task, scratchpad, encoding))
     if theirs is None:
-        return ComparedCell(title, task, scratchpad, encoding, ours, None, seen, None, unlearned, None, None, None)
-    difference = ours.mean - theirs.unseen.mean
-    allowed = tolerance(ours, theirs.unseen) if all(map(has_published_lengths, runs)) else None
-    within = None if allowed is None else abs(difference) <= allowed
-    return ComparedCell(
-        *(title, task, scratchpad, encoding, ours, theirs.unseen, seen, theirs.seen, unlearned),
-        *(difference, allowed, within),
+        return ComparedCell(title, task, scratchpad, encoding, ours, None, seen, None, unlearned, guessed)
+    cell = ComparedCell(
+        *(title, task, scratchpad, encoding, ours, theirs.unseen, seen, theirs.seen, unlearned, guessed),
+        difference=ours.mean - theirs.unseen.mean,
+    )
+    if not all(map(has_published_lengths, runs)):
+        return cell
+    found = Pair(ours, theirs.unseen, guessed).judgement
+    return replace(
+        cell,
+        interval=found.interval,
+        borrowed_deviation=found.borrowed_deviation,
+        verdict=found.verdict,
+        close=found.close,
+        informative=found.informative,
+        extreme=found.extreme,
     )
 
 
+def _pairs(cells: Iterable[ComparedCell]) -> list[Pair]:
+    return [
+        Pair(cell.ours, cell.published, cell.chance)
+        for cell in cells
+        if cell.ours and cell.published and cell.chance is not None
+    ]
+
+
+def _values(cells: Iterable[ComparedCell]) -> list[Values]:
+    return [(pair.ours.mean, pair.published.mean) for pair in _pairs(cells)]
+
+
+def _complete(cells: Iterable[ComparedCell], order: Iterable[str]) -> dict[str, list[ComparedCell]]:
+    """Title -> its cells, in one order of encodings: of tasks that have every encoding which any of the cells has."""
+    found: dict[str, dict[str, ComparedCell]] = defaultdict(dict)
+    for cell in cells:
+        found[cell.title][cell.encoding] = cell
+    encodings = [encoding for encoding in order if any(encoding in of_task for of_task in found.values())]
+    return {
+        title: [of_task[encoding] for encoding in encodings]
+        for title, of_task in found.items()
+        if len(of_task) == len(encodings)
+    }
+
+
 def _correlation(cells: list[ComparedCell]) -> tuple[float | None, int]:
-    pairs = [(cell.ours.mean, cell.published.mean) for cell in cells if cell.ours and cell.published]
+    pairs = _values(cells)
     return spearman([ours for ours, _ in pairs], [theirs for _, theirs in pairs]), len(pairs)
 
 
-def _order(results: Results, shared: list[ComparedCell], checkpoint: str) -> list[ComparedPlace]:
+def _order(results: Results, complete: dict[str, list[ComparedCell]], checkpoint: str) -> list[ComparedPlace]:
     """Over the tasks of which we have every encoding that is shared at all; one encoding alone has no order."""
-    encodings = [encoding for encoding in results.encodings if any(cell.encoding == encoding for cell in shared)]
-    means: dict[str, dict[str, float]] = defaultdict(dict)
-    for cell in shared:
-        if cell.published:
-            means[cell.title][cell.encoding] = cell.published.mean
-    complete = [title for title, by_encoding in means.items() if len(by_encoding) == len(encodings)]
-    if not complete or len(encodings) < 2:
+    encodings = [cell.encoding for cell in next(iter(complete.values()), [])]
+    if len(encodings) < 2:
         return []
-    ours = {place.encoding: place for place in ranking(results, checkpoint, complete, encodings)}
+    tasks = list(complete)
+    ours = {place.encoding: place for place in ranking(results, checkpoint, tasks, encodings)}
     other = other_checkpoint(checkpoint)
     tested = all(any(row["checkpoint"] == other for row in run.rows) for run in results.runs)
-    at_other = {place.encoding: place for place in ranking(results, other, complete, encodings)} if tested else {}
-    table = np.array([[means[title][encoding] for encoding in encodings] for title in complete])
+    at_other = {place.encoding: place for place in ranking(results, other, tasks, encodings)} if tested else {}
+    table = np.array([[theirs for _, theirs in _values(of_task)] for of_task in complete.values()])
     here = (1 / ranks(table)).mean(axis=0)
-    steps = any(cell.scratchpad != "none" for cell in shared)
+    steps = any(cell.scratchpad != "none" for of_task in complete.values() for cell in of_task)
     theirs = {} if steps else published.reciprocal_ranks()
     places = [
         ComparedPlace(

@@ -7,16 +7,9 @@ import numpy as np
 
 from lengthwise.records.columns import Columns, columns
 from lengthwise.records.outcomes import Outcomes, outcomes
+from lengthwise.records.paired_tests import holm, sign_flip_test, wilcoxon_test
 from lengthwise.records.rows import Results
-from lengthwise.records.statistics import (
-    EQUAL,
-    Interval,
-    interval_over_seeds,
-    interval_over_tasks,
-    is_range,
-    ranks,
-    sign_flip_test,
-)
+from lengthwise.records.statistics import EQUAL, Interval, interval_over_seeds, interval_over_tasks, is_range, ranks
 
 BASELINE = "none"
 """What every encoding is compared with, where a study has it."""
@@ -63,6 +56,23 @@ class Rankings:
 
 
 @dataclass(frozen=True)
+class PValues:
+    """Two-sided paired tests of a difference between two encodings."""
+
+    over_columns: float
+    """Permutation test, every column a pair: could the two be the same in every one of them?
+
+    Tasks that favour one or the other make it large, even where their mean is sure and `interval` is narrow.
+    """
+    over_tasks: float
+    """The same with the mean of each task as a pair: would the mean difference hold for other tasks?"""
+    wilcoxon: float
+    """Wilcoxon's signed-rank test with the mean of each task as a pair: a few tasks with large differences do not
+    decide it.
+    """
+
+
+@dataclass(frozen=True)
 class Difference:
     """One encoding minus another, paired over the (task, seed) that both have: same data, same order of batches."""
 
@@ -78,13 +88,9 @@ class Difference:
     wins: int
     ties: int
     losses: int
-    p_over_columns: float
-    """Paired permutation test, every column a pair: could the two be the same in every one of them?
-
-    Tasks that favour one or the other make it large, even where their mean is sure and `interval` is narrow.
-    """
-    p_over_tasks: float
-    """The same with the mean of each task as a pair: would the mean difference hold for other tasks?"""
+    p: PValues
+    corrected: PValues
+    """The same, corrected by Holm's method for all encodings that are compared with `against`."""
     columns: int
     tasks: int
 
@@ -171,18 +177,16 @@ def paired_differences(results: Results, checkpoint: str = "last", against: str 
     """
     encodings = results.encodings
     baseline = against or (BASELINE if BASELINE in encodings else encodings[0])
-    found = []
-    for encoding in encodings:
-        shared = columns(results, checkpoint, encodings=[encoding, baseline])
-        if encoding != baseline and len(shared):
-            found.append(_difference(shared))
-    return found
+    pairs = [columns(results, checkpoint, encodings=[encoding, baseline]) for encoding in encodings]
+    pairs = [shared for shared in pairs if len(shared) and shared.encodings[0] != baseline]
+    p_values = [_p_values(shared) for shared in pairs]
+    return [_difference(*each) for each in zip(pairs, p_values, _corrected(p_values), strict=True)]
 
 
-def _difference(shared: Columns) -> Difference:
+def _difference(shared: Columns, p: PValues, corrected: PValues) -> Difference:
     """First encoding minus second."""
     encoding, against = shared.encodings
-    tables = [table[:, :1] - table[:, 1:] for table in shared.tables]
+    tables = _gaps(shared)
     over_seeds, over_tasks = _intervals(shared, tables)
     every, by_name = np.concatenate(tables)[:, 0], shared.by_name(tables)
     wins, losses = int((every > EQUAL).sum()), int((every < -EQUAL).sum())
@@ -196,11 +200,29 @@ def _difference(shared: Columns) -> Difference:
         wins,
         len(every) - wins - losses,
         losses,
-        sign_flip_test(every.tolist()),
-        sign_flip_test([float(table.mean()) for table in by_name]),
+        p,
+        corrected,
         len(every),
         len(by_name),
     )
+
+
+def _gaps(shared: Columns) -> list[np.ndarray]:
+    """For each task its differences (S, 1), first encoding minus second."""
+    return [table[:, :1] - table[:, 1:] for table in shared.tables]
+
+
+def _p_values(shared: Columns) -> PValues:
+    tables = _gaps(shared)
+    by_task = [float(table.mean()) for table in shared.by_name(tables)]
+    every = np.concatenate(tables)[:, 0].tolist()
+    return PValues(sign_flip_test(every), sign_flip_test(by_task), wilcoxon_test(by_task))
+
+
+def _corrected(p_values: list[PValues]) -> list[PValues]:
+    """For their number, each kind of test by itself."""
+    kinds = ([p.over_columns for p in p_values], [p.over_tasks for p in p_values], [p.wilcoxon for p in p_values])
+    return [PValues(*each) for each in zip(*map(holm, kinds), strict=True)]
 
 
 def _has_range(chosen: Columns) -> bool:

@@ -1,4 +1,4 @@
-"""The statistics behind every claim: ranks, rank correlation, bootstrap intervals, paired tests; on plain arrays.
+"""The statistics behind every claim: ranks, correlations, bootstrap intervals; on plain arrays.
 
 S seeds of one task, E encodings (or any other quantities side by side), R resamples.
 """
@@ -24,11 +24,6 @@ FEWEST_TASKS = 3
 
 RESAMPLES = 2000
 
-MOST_ENUMERATED = 17
-"""Paired tests try all 2^n signs up to this n (the published battery has 17 tasks), and draw signs above it."""
-
-DRAWN_SIGNS = 20_000
-
 EQUAL = 1e-12
 """Accuracies that differ by less are the same share of examples, and a tie."""
 
@@ -45,14 +40,20 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
 
     None with fewer than three pairs, or where one side is the same everywhere and has no order.
     """
+    return pearson(*(ranks(np.asarray(values, dtype=float)).tolist() for values in (first, second)))
+
+
+def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Correlation of the values themselves; None with fewer than three pairs, or where one side is constant."""
     if len(first) != len(second):
         raise ValueError(f"{len(first)} values cannot be paired with {len(second)}")
     if len(first) < 3:
         return None
-    a, b = (ranks(np.asarray(values, dtype=float)) for values in (first, second))
+    a, b = (np.asarray(values, dtype=float) for values in (first, second))
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return None
     a, b = a - a.mean(), b - b.mean()
-    spread = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum() / spread) if spread else None
+    return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
 
 def interval_over_seeds(tables: Sequence[np.ndarray], level: float = 0.95) -> list[Interval] | None:
@@ -102,28 +103,6 @@ def interval_over_tasks(tables: Sequence[np.ndarray], level: float = 0.95) -> li
             total_RE[chosen] += table_SE[drawn].sum(axis=1)
             columns_R[chosen] += len(table_SE)
     return _percentiles(total_RE / columns_R[:, None], level)
-
-
-def sign_flip_test(differences: Sequence[float]) -> float:
-    """Two-sided p-value of a paired permutation test of the mean difference.
-
-    If the two sides of each pair could be exchanged, each difference could as well have the other sign: the share of
-    all 2^n choices of signs whose mean is at least as far from 0 as the observed one. Up to 17 pairs all are tried,
-    above that 20,000 are drawn, the observed one counted among them. Below 6 pairs it cannot be under 0.05.
-    """
-    array = np.asarray(differences, dtype=float)
-    array = array[np.abs(array) > EQUAL]  # a tie is the same with either sign
-    if not len(array):
-        return 1.0
-    observed = abs(array.sum()) - EQUAL * len(array)
-    if len(array) <= MOST_ENUMERATED:
-        sums = np.zeros(1)
-        for value in array:
-            sums = np.concatenate([sums + value, sums - value])
-        return float((np.abs(sums) >= observed).mean())
-    generator = np.random.Generator(np.random.PCG64(0))
-    signs = generator.choice(np.array([-1.0, 1.0]), size=(DRAWN_SIGNS, len(array)))
-    return float((1 + (np.abs(signs @ array) >= observed).sum()) / (1 + DRAWN_SIGNS))
 
 
 def _percentiles(means_RE: np.ndarray, level: float) -> list[Interval]:

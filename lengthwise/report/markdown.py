@@ -3,11 +3,12 @@
 from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.records.comparison import ComparedCell, Comparison
 from lengthwise.records.completeness import missing
+from lengthwise.records.equivalence import Verdict
 from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import Interval
-from lengthwise.report import reference, summaries
+from lengthwise.report import agreement, reference, summaries
 from lengthwise.report.markdown_tables import plain as _plain
 from lengthwise.report.markdown_tables import table
 from lengthwise.report.markdown_why import why_parts
@@ -110,41 +111,49 @@ def _published(results: Results) -> str:
         return _plain(reference.why_nothing(results))
     cells = {(cell.title, cell.encoding): cell for cell in comparison.shared}
     rows = [[task, *(_pair(cells.get((task, encoding))) for encoding in results.encodings)] for task in results.tasks]
-    correlation = "–" if comparison.correlation is None else f"{comparison.correlation:.2f}"
-    note = (
-        f"{_judged(comparison)}Spearman's rank correlation over all cells: {correlation}. "
-        f"Published: {reference.CITATION}."
-    )
     departures = "\n".join(f"- {line}" for line in comparison.departures)
     return "\n\n".join(
         part
         for part in (
             "## Unseen lengths, ours / published",
             table(["task", *results.encodings], rows),
-            note,
+            _judged(comparison),
+            f"{agreement.correlation_words(comparison)} Published: {reference.CITATION}.".strip(),
             departures and f"Departures from the published protocol:\n\n{departures}",
         )
         if part
     )
 
 
+MARKS = {Verdict.equivalent: "=", Verdict.undecided: "?", Verdict.different: "≠"}
+
+
 def _judged(comparison: Comparison) -> str:
-    """How many cells agree, of those that may be judged."""
-    said = ""
-    if comparison.judged:
-        said = (
-            f"{comparison.within} of {len(comparison.judged)} cells are within max(0.10, twice the pooled standard "
-            "deviation); ! marks the others. "
-        )
+    """What the marks mean, and how many cells agree of those that may be judged."""
+    parts = []
+    if comparison.counts:
+        marks = ", ".join(f"{mark} {verdict}" for verdict, mark in MARKS.items())
+        informative = plural(comparison.counts.informative, "informative cell")
+        parts = [
+            " ".join([f"{marks}; no mark: not informative, or no verdict.", *agreement.verdict_notes(comparison)]),
+            f"Agreement with the published results, of {informative}:",
+            table(
+                ["", *agreement.headings(comparison.counts)], ([name, *row] for name, row in agreement.rows(comparison))
+            ),
+            " ".join(agreement.notes(comparison)),
+        ]
     if comparison.other_lengths:
-        said += f"Not judged, since lengths are not the published ones: {_plain('; '.join(comparison.other_lengths))}. "
-    return said
+        parts.append(
+            f"Not judged, since lengths are not the published ones: {_plain('; '.join(comparison.other_lengths))}."
+        )
+    return "\n\n".join(parts)
 
 
 def _pair(cell: ComparedCell | None) -> str:
     if cell is None or cell.ours is None or cell.published is None:
         return "–"
-    return f"{cell.ours.mean:.2f} / {cell.published.mean:.2f}{' !' if cell.within is False else ''}"
+    mark = f" {MARKS[cell.verdict]}" if cell.verdict and cell.informative else ""
+    return f"{cell.ours.mean:.2f} / {cell.published.mean:.2f}{mark}{'†' if mark and cell.borrowed_deviation else ''}"
 
 
 def _differences(results: Results) -> str:
@@ -153,7 +162,8 @@ def _differences(results: Results) -> str:
         return ""
     rows = [
         [d.encoding, signed(d.mean), _interval(d.interval, signs=True), _interval(d.interval_over_tasks, signs=True),
-         f"{d.wins} / {d.ties} / {d.losses}", probability(d.p_over_columns), probability(d.p_over_tasks)]
+         f"{d.wins} / {d.ties} / {d.losses}", probability(d.corrected.over_columns),
+         probability(d.corrected.over_tasks), probability(d.corrected.wilcoxon)]
         for d in found
     ]  # fmt: skip
     headings = [
@@ -164,8 +174,13 @@ def _differences(results: Results) -> str:
         "wins / ties / losses",
         "p, pairs",
         "p, tasks",
+        "p, Wilcoxon",
     ]
-    return f"## Paired differences from {found[0].against}, unseen lengths\n\n{table(headings, rows)}"
+    note = (
+        "p: permutation tests over pairs of task and seed and over tasks, Wilcoxon's signed-rank test over tasks; "
+        f"corrected for {plural(len(found), 'comparison')} (Holm)."
+    )
+    return f"## Paired differences from {found[0].against}, unseen lengths\n\n{table(headings, rows)}\n\n{note}"
 
 
 def _scratchpads(results: Results) -> str:

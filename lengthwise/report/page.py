@@ -11,11 +11,12 @@ from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.comparison import Comparison
 from lengthwise.records.completeness import missing
+from lengthwise.records.equivalence import MARGIN
 from lengthwise.records.files import replace
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
 from lengthwise.records.rows import Results, RunResult
-from lengthwise.report import attention_maps, failures, gallery, phrases, reference, summaries, why
+from lengthwise.report import agreement, attention_maps, failures, gallery, phrases, reference, summaries, why
 from lengthwise.report.curves import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Curves, curves_of, panel, shared_span
 from lengthwise.report.looks import looks
 from lengthwise.report.settings import resolved_settings
@@ -108,6 +109,8 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "cells": cells,
         "has_best": has_best,
         "comparison": comparison,
+        "agreement": agreement,
+        "margin": MARGIN,
         "compared": _compared(results, comparison) if comparison else [],
         "citation": reference.CITATION,
         "differences": differences,

@@ -1,11 +1,13 @@
 """Every table of a report as plain values: what the page shows, offers for download, and what is written for papers."""
 
 import csv
+import dataclasses
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lengthwise.records.agreement import Counts
 from lengthwise.records.comparison import Comparison
 from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
@@ -48,7 +50,7 @@ def tables(results: Results, curves: list[Curves] | None = None) -> list[Table]:
     if results.has_scratchpads:
         found.append(scratchpads_table(results))
     if comparison := reference.comparison(results):
-        found += [comparison_table(comparison), order_table(comparison)]
+        found += [comparison_table(comparison), agreement_table(comparison), order_table(comparison)]
     return found
 
 
@@ -124,16 +126,20 @@ def by_length_table(results: Results, every: list[Curves]) -> Table:
 
 
 def differences_table(results: Results) -> Table:
+    """With p-values as they are, and corrected for the number of comparisons."""
+    found = paired_differences(results)
     return Table(
         "paired-differences",
         "Differences on unseen lengths, paired over task and seed",
         ["encoding", "against", "mean", "low", "high", "low_over_tasks", "high_over_tasks", "wins", "ties", "losses",
-         "p_over_pairs", "p_over_tasks", "pairs", "tasks"],
+         "p_over_pairs", "p_over_tasks", "p_wilcoxon_over_tasks", "holm_p_over_pairs", "holm_p_over_tasks",
+         "holm_p_wilcoxon_over_tasks", "comparisons", "pairs", "tasks"],
         [
             [each.encoding, each.against, _rounded(each.mean), *_ends(each.interval), *_ends(each.interval_over_tasks),
-             each.wins, each.ties, each.losses, _digits(each.p_over_columns), _digits(each.p_over_tasks),
-             each.columns, each.tasks]
-            for each in paired_differences(results)
+             each.wins, each.ties, each.losses,
+             *(_digits(p) for kind in (each.p, each.corrected) for p in dataclasses.astuple(kind)),
+             len(found), each.columns, each.tasks]
+            for each in found
         ],
     )  # fmt: skip
 
@@ -154,15 +160,49 @@ def comparison_table(comparison: Comparison) -> Table:
         "comparison",
         "Accuracy on unseen lengths beside the published one",
         ["task", "scratchpad", "encoding", "ours", "deviation", "seeds", "seeds_not_learned", "published",
-         "published_deviation", "published_seeds", "difference", "allowed", "within"],
+         "published_deviation", "published_seeds", "chance", "difference", "low", "high", "borrowed_deviation",
+         "verdict", "close", "informative"],
         [
             [cell.title, cell.scratchpad, cell.encoding, _rounded(cell.ours.mean), _known(cell.ours.deviation),
              cell.ours.seeds, len(cell.unlearned), cell.published.mean, cell.published.deviation, cell.published.seeds,
-             _known(cell.difference), _known(cell.tolerance), cell.within]
+             _known(cell.chance), _known(cell.difference), *_ends(cell.interval), cell.borrowed_deviation,
+             cell.verdict, cell.close, cell.informative]
             for cell in comparison.shared
             if cell.ours and cell.published
         ],
     )  # fmt: skip
+
+
+def agreement_table(comparison: Comparison) -> Table:
+    """How many cells agree, and what predictors that ignore the encoding would get."""
+    return Table(
+        "agreement",
+        "Cells that agree with the published ones, beside predictors that ignore the encoding",
+        ["results", "tasks", "judged", "floor", "ceiling", "informative", "equivalent", "undecided", "different",
+         "no_verdict", "close", "equivalent_of_all", "close_of_all"],
+        list(_agreement_rows(comparison)),
+    )  # fmt: skip
+
+
+def _agreement_rows(comparison: Comparison) -> Iterator[list[Value]]:
+    def row(name: str, tasks: int, counts: Counts) -> list[Value]:
+        return [name, tasks, counts.judged, counts.floor, counts.ceiling, counts.informative, counts.equivalent,
+                counts.undecided, counts.different, counts.no_verdict, counts.close, counts.equivalent_of_all,
+                counts.close_of_all]  # fmt: skip
+
+    if comparison.counts:
+        yield row("ours", len({cell.title for cell in comparison.judged}), comparison.counts)
+    if found := comparison.baselines:
+        yield row("ours, tasks with every encoding", found.tasks, found.ours)
+        yield row("task means", found.tasks, found.task_means)
+        if permuted := found.permuted:
+            nothing: list[Value] = [None, None]
+            yield ["permuted encodings, mean", found.tasks, found.ours.judged, *nothing, _rounded(permuted.informative),
+                   _rounded(permuted.equivalent), *nothing, None, _rounded(permuted.close),
+                   _rounded(permuted.equivalent_of_all), _rounded(permuted.close_of_all)]  # fmt: skip
+            yield ["permuted encodings, p", found.tasks, None, *nothing, None, _digits(permuted.p_equivalent), *nothing,
+                   None, _digits(permuted.p_close), _digits(permuted.p_equivalent_of_all),
+                   _digits(permuted.p_close_of_all)]  # fmt: skip
 
 
 def order_table(comparison: Comparison) -> Table:

@@ -1,13 +1,15 @@
-"""Tables for the terminal: our cells beside the published ones, correlations, orders, departures."""
+"""Tables for the terminal: our cells beside the published ones, agreement, correlations, orders, departures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lengthwise.records.comparison import CLOSE, ComparedCell, Comparison
+from lengthwise.records.comparison import ComparedCell, Comparison
+from lengthwise.records.equivalence import MARGIN, Verdict
 from lengthwise.records.published import ENCODINGS, Figure
+from lengthwise.report import agreement
 from lengthwise.report.phrases import beside, places
 from lengthwise.report.terminal import counted
 from lengthwise.report.terminal_table import plain_table
@@ -16,7 +18,10 @@ from lengthwise.report.terminal_table import plain_table
 def comparison_tables(comparison: Comparison) -> list[RenderableType]:
     """Everything of a comparison but its curves, which are for programs."""
     found: list[RenderableType] = [Text(line, style="yellow") for line in warnings(comparison)]
-    found += [cell_table(comparison), correlation_table(comparison)]
+    found.append(cell_table(comparison))
+    if comparison.counts:
+        found.append(agreement_table(comparison))
+    found.append(correlation_table(comparison))
     if comparison.order:
         found.append(order_table(comparison))
     return [*found, Text("\n".join(notes(comparison)))]
@@ -34,45 +39,59 @@ def warnings(comparison: Comparison) -> Iterator[str]:
 
 def cell_table(comparison: Comparison) -> Table:
     """Every cell that both sides have."""
-    table = plain_table(
-        f"Accuracy on unseen lengths, {comparison.checkpoint} checkpoint: mean ± standard deviation (seeds)"
-    )
+    shared = comparison.shared
+    table = plain_table(f"Accuracy on unseen lengths, {comparison.checkpoint} checkpoint: mean ± standard deviation")
+    seeds = [_same_seeds(cell.ours for cell in shared), _same_seeds(cell.published for cell in shared)]
     table.add_column("task, encoding")
-    for heading in ("ours", "published", "difference", *(("allowed", "within") if comparison.judged else ())):
-        table.add_column(heading, justify="right")
+    for name, number in zip(("ours", "published"), seeds, strict=True):
+        table.add_column(f"{name},\n{counted(number, 'seed') if number else '(seeds)'}", justify="right")
+    table.add_column(f"difference\n({agreement.INTERVAL})" if comparison.judged else "difference", justify="right")
+    if comparison.judged:
+        table.add_column("verdict")
     before = ""
-    for cell in comparison.shared:
-        if not (cell.ours and cell.published and cell.difference is not None):
+    for cell in shared:
+        if not (cell.ours and cell.published):
             continue
         if cell.title != before:
             table.add_row(Text(cell.title, style="bold"))
         mark = Text("*" if cell.unlearned else " ", style="yellow")
         table.add_row(
             Text(f"  {cell.encoding}"),
-            Text.assemble(_figure(cell.ours), mark),
-            _figure(cell.published),
-            _difference(cell.difference, cell.tolerance),
-            *(_verdict(cell.difference, cell.tolerance) if comparison.judged else ()),
+            Text.assemble(_figure(cell.ours, not seeds[0]), mark),
+            _figure(cell.published, not seeds[1]),
+            _difference(cell),
+            *([_verdict(cell)] if comparison.judged else []),
         )
         before = cell.title
-    lines = []
-    if comparison.judged:
-        lines.append(
-            f"{comparison.within} of {counted(len(comparison.judged), 'cell')} within: the difference is at most "
-            f"{CLOSE} or twice the pooled standard deviation"
-        )
-    if any(cell.unlearned for cell in comparison.shared):
+    lines = list(agreement.verdict_notes(comparison))
+    if any(cell.unlearned for cell in shared):
         lines.append("* some seed did not learn its training lengths: no failure to generalize")
     table.caption = "\n".join(lines) or None
     return table
 
 
-def _verdict(difference: float, allowed: float | None) -> tuple[str | Text, Text]:
-    """What is allowed, and whether the difference is no more."""
-    if allowed is None:
-        return Text("–", style="dim"), Text("–", style="dim")
-    within = abs(difference) <= allowed
-    return beside(allowed, abs(difference)), Text("yes", style="green") if within else Text("no", style="red")
+def _verdict(cell: ComparedCell) -> Text:
+    if cell.extreme:
+        return Text(cell.extreme.value, style="dim")
+    if cell.verdict is None:
+        return Text("–", style="dim")
+    styles = {Verdict.equivalent: "green", Verdict.undecided: "yellow", Verdict.different: "red"}
+    return Text(cell.verdict.value + ("†" if cell.borrowed_deviation else ""), style=styles[cell.verdict])
+
+
+def agreement_table(comparison: Comparison) -> Table:
+    """How many cells agree, beside what predictors that ignore the encoding would get."""
+    if comparison.counts is None:
+        raise ValueError("no cell is judged")
+    informative = counted(comparison.counts.informative, "informative cell")
+    table = plain_table(f"Agreement with the published results, of {informative}")
+    table.add_column("")
+    for heading in agreement.headings(comparison.counts):
+        table.add_column(heading.replace(", ", ",\n"), justify="right")
+    for name, cells in agreement.rows(comparison):
+        table.add_row(name, *cells)
+    table.caption = "\n".join(agreement.notes(comparison))
+    return table
 
 
 def correlation_table(comparison: Comparison) -> Table:
@@ -83,9 +102,18 @@ def correlation_table(comparison: Comparison) -> Table:
     for each in comparison.by_task:
         table.add_row(Text(each.title), _correlation(each.correlation), str(each.encodings))
     table.add_section()
-    table.add_row("all cells", _correlation(comparison.correlation), str(len(comparison.shared)))
-    if comparison.correlation is None or any(each.correlation is None for each in comparison.by_task):
-        table.caption = "–: fewer than three cells, or no order among them on one side"
+    found = comparison.correlations
+    table.add_row("all cells", _correlation(found.plain), str(len(comparison.shared)))
+    table.add_row("all, task means removed", _correlation(found.residual_spearman), str(found.residual_cells))
+    table.add_row("  the same, Pearson", _correlation(found.residual_pearson), str(found.residual_cells))
+    lines = [
+        "task means removed: each accuracy minus the mean over the encodings of its task, on both sides; tasks that "
+        "have every encoding"
+    ]
+    shown = (found.plain, found.residual_spearman, *(each.correlation for each in comparison.by_task))
+    if None in shown:
+        lines.append("–: fewer than three cells, or no order among them on one side")
+    table.caption = "\n".join(lines)
     return table
 
 
@@ -161,13 +189,29 @@ def _places(cells: list[ComparedCell]) -> str:
     )
 
 
-def _figure(figure: Figure) -> str:
+def _same_seeds(figures: Iterable[Figure | None]) -> int | None:
+    """The number of seeds that all of them have; None where they differ."""
+    numbers = {figure.seeds for figure in figures if figure}
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def _figure(figure: Figure, with_seeds: bool) -> str:
     spread = f" ± {figure.deviation:.2f}" if figure.deviation is not None else ""
-    return f"{figure.mean:.2f}{spread} ({figure.seeds})"
+    return f"{figure.mean:.2f}{spread}{f' ({figure.seeds})' if with_seeds else ''}"
 
 
-def _difference(difference: float, allowed: float | None) -> str:
-    text = f"{difference:+.2f}" if allowed is None else beside(difference, allowed, "+")
+def _difference(cell: ComparedCell) -> str:
+    """With its interval; numbers near the margin have the digits that tell on which side they are."""
+    if cell.difference is None:
+        return "–"
+    if cell.informative is None:
+        return _signed(cell.difference)
+    ends = f" ({' – '.join(_signed(end, MARGIN) for end in cell.interval)})" if cell.interval else ""
+    return f"{_signed(cell.difference, MARGIN)}{ends}"
+
+
+def _signed(value: float, limit: float | None = None) -> str:
+    text = f"{value:+.2f}" if limit is None else beside(value, limit, "+")
     return text if float(text) else "+0.00"  # never -0.00
 
 

@@ -57,7 +57,7 @@ def difference_table(results: Results, checkpoint: str = "last") -> Table:
     for heading, has in ((seeds_heading, has_seeds), ("95 %,\nother tasks", has_tasks)):
         if has:
             table.add_column(heading, justify="right")
-    for heading in ("won/tied/lost", "p\nby pair", "p\nby task"):
+    for heading in ("won/\ntied/\nlost", "p\nby pair", "p\nby task", "p,\nWilcoxon"):
         table.add_column(heading, justify="right")
     for each in found:
         table.add_row(
@@ -66,14 +66,14 @@ def difference_table(results: Results, checkpoint: str = "last") -> Table:
             *([span(each.interval)] if has_seeds else []),
             *([span(each.interval_over_tasks)] if has_tasks else []),
             f"{each.wins}/{each.ties}/{each.losses}",
-            _p(each.p_over_columns),
-            _p(each.p_over_tasks),
+            *map(_p, (each.corrected.over_columns, each.corrected.over_tasks, each.corrected.wilcoxon)),
         )
     if found:
         columns, tasks = (max(getattr(each, name) for each in found) for name in ("columns", "tasks"))
         table.caption = (
             f"p: permutation tests that exchange the two within each of {counted(columns, 'pair')} of task and seed, "
-            f"or within each of {counted(tasks, 'task')}; not corrected for {counted(len(found), 'comparison')}"
+            f"or within each of {counted(tasks, 'task')}; Wilcoxon's signed-rank test over tasks; corrected for "
+            f"{counted(len(found), 'comparison')} (Holm)"
         )
         if not has_seeds:
             table.caption += f"\nno interval is given: some task has fewer than {FEWEST_SEEDS} seeds"
