@@ -16,7 +16,8 @@ from conftest import small_study, small_table
 
 import lengthwise.engine.plan as planning
 from lengthwise.engine.batches import TrainingData, best_row_width
-from lengthwise.engine.examples_of import test_of, watched_of
+from lengthwise.engine.examples_of import test_of as examples_of_the_test
+from lengthwise.engine.examples_of import watched_of
 from lengthwise.engine.packing import pack
 from lengthwise.engine.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
 from lengthwise.engine.state import Saver, TrainingState, load_tensors, previous, save_tensors
@@ -317,7 +318,7 @@ def test_unseen_lengths_are_watched_on_examples_that_are_not_the_tests(tmp_path:
     assert all("unseen" in v for run in rows["watching"].runs for v in run.finished["validations"])
     assert not any("unseen" in v for run in rows["blind"].runs for v in run.finished["validations"])
     run = watching.runs()[0]
-    watched, test = watched_of(run), test_of(run)
+    watched, test = watched_of(run), examples_of_the_test(run)
     assert watched is not None and len(watched) == 7
     assert min(watched.buckets) > 4 and set(watched.buckets) <= set(test.buckets)
 

@@ -49,10 +49,11 @@ def bench_train_command(
     task: TaskName = "copy.repeat",
     dropout: DropoutRate = None,
     steps: TimedSteps = 256,
+    tokens: Annotated[str, typer.Option(help="symbols, or published: T5's pieces and 32,100 rows.")] = "symbols",
     out: Out = None,
 ) -> None:
     """Time training: by default the base size on a GPU, the quickstart on a CPU."""
-    _bench(device, out).train(size, encoding, fleet, task, dropout, steps)
+    _bench(device, out).train(size, encoding, fleet, task, dropout, steps, tokens)
 
 
 @bench_app.command("trainer")

@@ -94,10 +94,11 @@ class Bench:
         task: str = "copy.repeat",
         dropout: float | None = None,
         steps: int = 256,
+        tokens: str = "symbols",
     ) -> None:
         """Our training; `encodings` may say `all`."""
         chosen = [
-            workload(size, encoding, fleet, task, dropout)
+            workload(size, encoding, fleet, task, dropout, tokens)
             for size in self.sizes(sizes)
             for encoding in (registry.encodings.names() if "all" in encodings else encodings or ["none"])
             for fleet in fleets or [1]

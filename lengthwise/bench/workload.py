@@ -39,7 +39,12 @@ class Workload:
 
 
 def workload(
-    size: str, encoding: str = "none", fleet: int = 1, task: str = "copy.repeat", dropout: float | None = None
+    size: str,
+    encoding: str = "none",
+    fleet: int = 1,
+    task: str = "copy.repeat",
+    dropout: float | None = None,
+    tokens: str = "symbols",
 ) -> Workload:
     """As published (64 examples a step, dropout 0.1) or, for the tiny size, as in the quickstart.
 
@@ -52,10 +57,10 @@ def workload(
         own = [each for each in study.tasks if each["name"] == task]
         if own:
             model = {"size": size, "dropout": study.model.dropout if dropout is None else dropout}
-            data, training = configuration.table(study.data), configuration.table(study.training)
+            data, training = {**configuration.table(study.data), "tokens": tokens}, configuration.table(study.training)
             return Workload(own[0], encoding, fleet, model, data, training)
     model = {"size": size, "dropout": PUBLISHED_DROPOUT if dropout is None else dropout}
-    return Workload(task, encoding, fleet, model)
+    return Workload(task, encoding, fleet, model, {"tokens": tokens})
 
 
 def default_size(device: str) -> str:

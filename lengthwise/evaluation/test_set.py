@@ -14,7 +14,9 @@ SEED = 0
 def validation_set(task: Task, config: DataConfig) -> Sequences:
     """In distribution: lengths of training, prompts that training never shows."""
     span, count, division = config.spans(task)[0], config.validation_count(task), config.division(task)
-    return rendered(task, splits.draw(task, Split.VALIDATION, span, count, SEED, division=division), config)
+    again = repeats(task, config)
+    drawn = splits.draw(task, Split.VALIDATION, span, count, SEED, again=again, division=division)
+    return rendered(task, drawn, config)
 
 
 def watched_set(task: Task, config: DataConfig) -> Sequences | None:
@@ -30,9 +32,14 @@ def test_set(task: Task, config: DataConfig) -> Sequences:
     division = config.division(task)
     (train, test), (seen_count, unseen_count) = config.spans(task), config.test_counts(task)
     seen = splits.draw(task, Split.TEST, train, seen_count, SEED, division=division)
-    unseen = splits.draw(task, Split.TEST, test, unseen_count, SEED, apart=False)
+    unseen = splits.draw(task, Split.TEST, test, unseen_count, SEED, apart=False, again=repeats(task, config))
     sequences = rendered(task, concatenate([seen, unseen]), config)
     return sequences.select(sequences.buckets.argsort(kind="stable"))
+
+
+def repeats(task: Task, config: DataConfig) -> bool:
+    """Whether a length with too few different examples shows them again, as in the published sets."""
+    return config.held_out == "overall" and task.repeats
 
 
 def rendered(task: Task, examples: Examples, config: DataConfig) -> Sequences:
