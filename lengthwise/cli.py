@@ -183,7 +183,9 @@ def show(runs: Runs, checkpoint: AtCheckpoint = Checkpoint.last) -> None:
 def compare_command(
     runs: Runs,
     reference: Annotated[Reference, typer.Option("--with", help="What to compare with.")] = Reference.published,
-    checkpoint: AtCheckpoint = Checkpoint.last,
+    checkpoint: Annotated[
+        Checkpoint, typer.Option(help="Weights at the end, or those best in validation, as published.")
+    ] = Checkpoint.best,
     as_json: AsJson = False,
 ) -> None:
     """Lay results beside the published ones, cell by cell."""
@@ -220,16 +222,20 @@ def report(
 
 @app.command("collect")
 def collect_command(
-    runs: Runs,
+    runs: Annotated[list[Path], typer.Argument(help="Folders of a study's runs, or of results collected before.")],
     out: Annotated[Path, typer.Option(help="Folder for a few small files.")],
     failures: Annotated[
         int | None, typer.Option(min=0, help="Wrong answers to keep of each run and length; by default all.")
     ] = None,
 ) -> None:
-    """Gather the results of a study, without weights, into a small folder for sharing."""
+    """Gather the results of a study, without weights, into a small folder for sharing.
+
+    Several folders become one, so `collect shared runs/quickstart --out shared` adds what is new.
+    """
+    from lengthwise.records.merging import merge
     from lengthwise.records.rows import collect, load_results
 
-    results = load_results(runs)
+    results = merge([load_results(folder) for folder in runs])
     collect(results, out, failures)
     if results.unfinished:
         names = ", ".join(results.unfinished)

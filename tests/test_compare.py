@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.report.terminal_comparison import comparison_tables
 
 QUICKSTART = Path(__file__).parent.parent / "results/quickstart"
-PROTOCOL = {**published.PROTOCOL, "data": {**published.PROTOCOL["data"], "scratchpad": "none"}}
 
 
 def printed(results: Results, checkpoint: str = "last") -> str:
@@ -68,11 +66,13 @@ def test_published_protocol_is_what_the_tasks_and_encodings_have_by_default() ->
         assert (task.test_lengths.first, task.test_lengths.last) == test, name
         assert configuration.table(task.config) == published.TASK_SETTINGS.get(name, {}), name
         assert task.published_split
+        data = DataConfig()
+        counts = data.training_count(task), data.validation_count(task), data.test_counts(task)[1]
+        assert counts == published.COUNTS[name], name
     for name in published.ENCODINGS:
         assert configuration.table(registry.encodings.get(name).Config()) == published.ENCODING_SETTINGS.get(name, {})
-    for section, config in (("data", DataConfig()), ("training", TrainingConfig())):
-        table = {**configuration.table(config), "precision": "fp32"}
-        assert {key: table[key] for key in published.PROTOCOL[section]} == published.PROTOCOL[section]
+    table = {**configuration.table(TrainingConfig()), "precision": "fp32"}
+    assert {key: table[key] for key in published.PROTOCOL["training"]} == published.PROTOCOL["training"]
 
 
 def test_published_curves_have_the_published_lengths_and_means() -> None:
@@ -198,39 +198,6 @@ def test_scratchpads_are_compared_by_format() -> None:
     assert comparison.curves == [] and all(place.published is None for place in comparison.order)
     text = printed(Results(runs, [], {}))
     assert "6 runs pooled in the source" in text and "addition (full)" in text
-
-
-def test_departures_are_named() -> None:
-    about: dict[str, Any] = {"train_lengths": [1, 8], "test_lengths": [9, 16], "hardware": {"device": "CPU"}}
-    same = {**PROTOCOL, "task": {"name": "addition"}, "encoding": [{"name": "none"}]}
-    study = {("addition", "none", 1): 0.1}
-    assert compare(made(study, [], settings=same, **about), "best").departures == []
-    assert "are the published ones" in printed(made(study, [], settings=same, **about), "best")
-    (line,) = compare(made(study, [], settings=same, **about)).departures
-    assert line.startswith("checkpoint: last (published: best")
-    other = {
-        "model": {**PROTOCOL["model"], "layers": 4},
-        "data": {**PROTOCOL["data"], "examples": 0},
-        "training": {**PROTOCOL["training"], "learning_rate": 3e-4, "precision": "auto"},
-        "task": {"name": "addition"},
-        "encoding": [{"name": "rotary"}],
-    }
-    changed = {**about, "train_lengths": [1, 4], "hardware": {"device": "NVIDIA H200"}}
-    assert compare(made(study, [], settings=other, **changed), "best").departures == [
-        "lengths: trained on 1-4, tested on 9-16 (published: trained on 1-8, tested on 9-16): addition",
-        "encoding: name rotary (published none): none",
-        "model: layers 4 (published 12)",
-        "data: examples endless (published 100,000)",
-        "training: learning_rate 0.0003 (published 3e-05), precision bf16 (published fp32)",
-    ]
-
-
-@pytest.mark.parametrize(("steps", "departs"), [(40_000, True), (60_000, False), (100_000, False)])
-def test_pcfg_took_more_steps(steps: int, departs: bool) -> None:
-    training = {**PROTOCOL["training"], "steps": steps}
-    settings = {**PROTOCOL, "training": training, "task": {"name": "pcfg", "test_set": "published"}}
-    found = compare(made({("pcfg", "t5", 1): 0.4}, [], settings=settings), "best").departures
-    assert found == (["training: steps 40,000 (published 60,000 to 100,000)"] if departs else [])
 
 
 def test_curves_lay_lengths_side_by_side() -> None:

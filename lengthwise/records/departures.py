@@ -1,25 +1,49 @@
-"""Where runs depart from the published protocol, in words: lengths, model, data, recipe, task and encoding settings."""
+"""Where runs depart from the published protocol, in words.
+
+Every entry of the protocol is asked of every run: lengths, model, tokens, data, recipe, checkpoint, scoring, and the
+settings of tasks and encodings. Results of earlier versions do not say what those versions could not do otherwise.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lengthwise.records import published
-from lengthwise.records.naming import task_name
+from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.rows import RunResult
+
+SECTIONS = ("lengths", "task", "encoding", "model", "tokens", "data", "training", "scoring")
+"""In the order in which they are named."""
+
+ANSWERED = ("addition", "summation", "parity", "sort.symbols", "sort.numbers", "polynomial", "lego")
+"""Tasks whose published score reads an answer from a sentence."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """One entry of the protocol that a run does not keep."""
+
+    section: str
+    what: str
+    where: str = ""
+    """What it is about where that is not the run's task."""
 
 
 def departures(runs: Sequence[RunResult], checkpoint: str) -> list[str]:
-    """One line for each kind, of runs on published tasks; none where a run does not say how it was made."""
-    lines = [*(f"lengths: {line}" for line in other_lengths(runs)), *_tasks(runs), *_encodings(runs)]
-    for section, expected in published.PROTOCOL.items():
-        lines += _settings(runs, section, expected)
-    if checkpoint != published.CHECKPOINT:
-        lines.append(
-            f"checkpoint: {checkpoint} (published: {published.CHECKPOINT} in distribution; --checkpoint "
-            f"{published.CHECKPOINT} shows that)"
-        )
-    return lines
+    """One line for each section and group of tasks; none where a run does not say how it was made."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for run in runs:
+        for each in _of_run(run, checkpoint):
+            found[each.section, each.what].add(each.where or task_name(run))
+    every = {task_name(run) for run in runs}
+    lines: dict[tuple[str, frozenset[str]], list[str]] = defaultdict(list)
+    for (section, what), places in found.items():
+        # The same for all tasks is the rule, and needs no list of them.
+        lines[section, frozenset() if places == every and len(every) > 1 else frozenset(places)].append(what)
+    general_first = sorted(lines, key=lambda line: (SECTIONS.index(line[0]), len(line[1]) > 0))
+    told = [f"{line[0]}: {', '.join(lines[line])}{_places(line[1])}" for line in general_first]
+    return [*told, *_of_study(runs, checkpoint)]
 
 
 def has_published_lengths(run: RunResult) -> bool:
@@ -33,10 +57,122 @@ def other_lengths(runs: Sequence[RunResult]) -> list[str]:
     found: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         if not has_published_lengths(run):
-            both = _lengths(run), published.LENGTHS[task_name(run)]
-            ours, theirs = (f"trained on {', tested on '.join(map(_span, lengths))}" for lengths in both)
-            found[f"{ours} (published: {theirs})"].add(task_name(run))
-    return list(_with_places(found))
+            found[_other_lengths(run)].add(task_name(run))
+    return [what + _places(tasks) for what, tasks in found.items()]
+
+
+def _of_run(run: RunResult, checkpoint: str) -> Iterator[Departure]:
+    if not has_published_lengths(run):
+        yield Departure("lengths", _other_lengths(run))
+    settings = run.description.get("settings", {})
+    if not settings:
+        return
+    name = task_name(run)
+    yield from _changed("task", settings.get("task", {}), published.TASK_SETTINGS.get(name, {}))
+    label = run.description["encoding"]
+    for layer in settings.get("encoding", []):
+        expected = {"name": label, **published.ENCODING_SETTINGS.get(label, {})}
+        yield from _changed("encoding", layer, expected, label)
+    yield from _model(settings.get("model", {}))
+    yield from _data(run, settings.get("data", {}), settings.get("numerics", 0))
+    yield from _training(run, settings.get("training", {}), settings.get("numerics", 0), checkpoint)
+    yield from _scoring(run, checkpoint)
+
+
+def _of_study(runs: Sequence[RunResult], checkpoint: str) -> Iterator[str]:
+    """What is no property of a single run."""
+    if checkpoint != published.CHECKPOINT:
+        yield (
+            f"checkpoint: {checkpoint} (published: {published.CHECKPOINT} in distribution; --checkpoint "
+            f"{published.CHECKPOINT} shows that)"
+        )
+    seeds: dict[tuple[str, str, str], set[int]] = defaultdict(set)
+    for run in runs:
+        seeds[task_name(run), scratchpad_name(run), run.description["encoding"]].add(run.description["seed"])
+    few = [cell for cell, each in seeds.items() if len(each) < published.SEEDS]
+    if few and any(run.description.get("settings") for run in runs):
+        cells = "1 cell has" if len(few) == 1 else f"{len(few)} cells have"
+        yield f"seeds: {cells} fewer than {published.SEEDS}"
+
+
+def _model(given: Mapping[str, Any]) -> Iterator[Departure]:
+    yield from _changed("model", given, published.PROTOCOL["model"])
+    # Both are 0 where they are what the other numbers make them.
+    if given.get("key_value_heads", 0) not in (0, given.get("heads")):
+        yield Departure("model", f"key_value_heads {given['key_value_heads']} (published: as many as heads)")
+    if given.get("feed_forward", 0) not in (0, 4 * given.get("width", 0)):
+        yield Departure("model", f"feed_forward {given['feed_forward']:,} (published: 4 times the width)")
+
+
+def _data(run: RunResult, given: Mapping[str, Any], numerics: int) -> Iterator[Departure]:
+    name = task_name(run)
+    plain = {"anchor": True, "prefix_tokens": 0, "separator_tokens": 0}
+    yield from _changed("data", given, plain)
+    if (tokens := given.get("tokens", "symbols")) != "published":
+        yield Departure("tokens", f"{tokens} (published: the pieces of T5's tokenizer)")
+    elif given.get("trimmed"):
+        yield Departure("tokens", f"embedding rows only for pieces in use (published {published.ROWS:,})")
+    train, validation, test = published.COUNTS.get(name, (None, None, None))
+    if train is None or validation is None or test is None:
+        return
+    yield from _changed("data", given, {"examples": train}, default=None)
+    if given.get("validation") not in (None, validation):
+        yield Departure("data", f"validation {given['validation']:,} (published: half of what training leaves)")
+    if (count := _test_count(run, given.get("test_per_length"), test)) != test:
+        told = f"{test:,}" if name in published.WHOLE_TESTS else "10,000"  # or 9,984, where they cannot be spread
+        yield Departure("data", f"test examples {count:,} (published {told})")
+    if given.get("held_out", "by_length") != "overall":
+        yield Departure("data", "the same share of each length is held out (published: a share of all prompts)")
+    if given.get("seed") is None:
+        yield Departure("data", "training examples are drawn for each seed (published: the same for all)")
+    if name == "pcfg":
+        yield Departure("data", "training expressions in the likeness of PCFG SET (published: PCFG SET's own)")
+    if scratchpad_name(run) != "none" and numerics < 9:
+        yield Departure("data", "steps are written in our own way (published: in, comp, out, re)")
+
+
+def _test_count(run: RunResult, per_length: int | None, published_count: int) -> int:
+    if per_length is None:
+        return published_count
+    first, last = run.description.get("test_lengths", published.LENGTHS[task_name(run)][1])
+    wanted = per_length * (last - first + 1)
+    return min(wanted, published_count) if task_name(run) in published.WHOLE_TESTS else wanted
+
+
+def _training(run: RunResult, given: Mapping[str, Any], numerics: int, checkpoint: str) -> Iterator[Departure]:
+    earlier = {"decay_norms": False, "best": "earliest" if numerics < 5 else "latest"}
+    said = {**(earlier if numerics < 9 else {}), **given}
+    if said.get("precision") == "auto":
+        device = run.description.get("hardware", {}).get("device", "CPU")
+        said["precision"] = "fp32" if device == "CPU" else "bf16"
+    wanted = dict(published.PROTOCOL["training"])
+    if checkpoint != published.CHECKPOINT:
+        del wanted["best"]
+    steps, (low, high) = wanted.pop("steps"), published.PCFG_STEPS
+    taken = said.get("steps", steps)
+    if not (low <= taken <= high if task_name(run) == "pcfg" else taken == steps):
+        yield Departure("training", f"steps {taken:,} (published {steps:,}, pcfg {low:,} to {high:,})")
+    yield from _changed("training", said, wanted)
+
+
+def _scoring(run: RunResult, checkpoint: str) -> Iterator[Departure]:
+    if task_name(run) == "pcfg":
+        limit = published.LONGEST_GENERATED
+        yield Departure("scoring", f"answers of any length (published: cut off at {limit} tokens, prompt included)")
+    if task_name(run) in ANSWERED and scratchpad_name(run) == "none":
+        rows = [row for row in run.rows if row["checkpoint"] == checkpoint and not row["seen"]]
+        if any(row.get("ran_on") for row in rows):
+            yield Departure("scoring", "an answer must end (published: what follows a right sentence is not read)")
+
+
+def _changed(
+    section: str, given: Mapping[str, Any], expected: Mapping[str, Any], where: str = "", default: object = ...
+) -> Iterator[Departure]:
+    """Entries that have another value; `default` stands for the published one."""
+    for key, value in expected.items():
+        if key in given and given[key] != value and given[key] is not default:
+            what = f"{key} {_plain(key, given[key])} (published {_plain(key, value)})"
+            yield Departure(section, what, where)
 
 
 def _lengths(run: RunResult) -> tuple[tuple[int, ...], ...]:
@@ -44,56 +180,14 @@ def _lengths(run: RunResult) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(run.description[key]) for key in ("train_lengths", "test_lengths") if key in run.description)
 
 
-def _tasks(runs: Sequence[RunResult]) -> Iterator[str]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        given = run.description.get("settings", {}).get("task", {})
-        if changed := _changed(given, published.TASK_SETTINGS.get(task_name(run), {})):
-            found[f"task: {changed}"].add(task_name(run))
-    yield from _with_places(found)
+def _other_lengths(run: RunResult) -> str:
+    both = _lengths(run), published.LENGTHS[task_name(run)]
+    ours, theirs = (f"trained on {', tested on '.join(map(_span, lengths))}" for lengths in both)
+    return f"{ours} (published: {theirs})"
 
 
-def _encodings(runs: Sequence[RunResult]) -> Iterator[str]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        label = run.description["encoding"]
-        for layer in run.description.get("settings", {}).get("encoding", []):
-            expected = {"name": label, **published.ENCODING_SETTINGS.get(label, {})}
-            if changed := _changed(layer, expected):
-                found[f"encoding: {changed}"].add(label)
-    yield from _with_places(found)
-
-
-def _settings(runs: Sequence[RunResult], section: str, expected: Mapping[str, Any]) -> Iterator[str]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        given = dict(run.description.get("settings", {}).get(section, {}))
-        wanted = dict(expected)
-        if section == "training":
-            if given.get("precision") == "auto":
-                device = run.description.get("hardware", {}).get("device", "CPU")
-                given["precision"] = "fp32" if device == "CPU" else "bf16"
-            low, high = published.PCFG_STEPS
-            if task_name(run) == "pcfg":
-                wanted["steps"] = given["steps"] if low <= given.get("steps", 0) <= high else f"{low:,} to {high:,}"
-        if changed := _changed(given, wanted):
-            found[f"{section}: {changed}"].add(task_name(run))
-    every = {task_name(run) for run in runs}
-    # The same for all tasks is the rule, and needs no list of them.
-    yield from _with_places({what: set() if tasks == every else tasks for what, tasks in found.items()})
-
-
-def _changed(given: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{key} {_plain(key, given[key])} (published {_plain(key, value)})"
-        for key, value in expected.items()
-        if key in given and given[key] != value
-    )
-
-
-def _with_places(found: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    for what, places in found.items():
-        yield what + (f": {', '.join(sorted(places))}" if places else "")
+def _places(places: Iterable[str]) -> str:
+    return f": {', '.join(sorted(places))}" if places else ""
 
 
 def _plain(key: str, value: Any) -> str:

@@ -61,7 +61,7 @@ class Results:
     runs: list[RunResult]
     unfinished: list[str]
     study: Row
-    folder: Path | None = field(default=None, compare=False)
+    folders: tuple[Path, ...] = field(default=(), compare=False)
     """Where they were read from."""
 
     @cached_property
@@ -148,7 +148,7 @@ def load_results(path: Path) -> Results:
     ]
     _refuse_doubles(path, finished)
     study = path / "study.json"
-    return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name}, path)
+    return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name}, (path,))
 
 
 def collect(results: Results, path: Path, failures_of_a_length: int | None = None) -> None:
@@ -171,9 +171,13 @@ def collect(results: Results, path: Path, failures_of_a_length: int | None = Non
 
 
 def _findings(results: Results) -> dict[str, list[Row]]:
-    if results.folder is None:
-        return {}
-    return read_all_findings(results.folder / ANALYSIS, {run.description["fingerprint"] for run in results.runs})
+    runs = {run.description["fingerprint"] for run in results.runs}
+    found: dict[str, list[Row]] = {}
+    for folder in results.folders:
+        for kind, rows in read_all_findings(folder / ANALYSIS, runs).items():
+            known = found.setdefault(kind, [])
+            known += [row for row in rows if row not in known] if known else rows
+    return found
 
 
 def _some(failures: list[Row], of_a_length: int | None) -> list[Row]:
@@ -197,7 +201,7 @@ def _read_collection(path: Path) -> Results:
         runs.append(RunResult(run["description"], run["finished"], rows[fingerprint], failures.get(fingerprint, [])))
     if len(rows) > len(runs):
         raise RunError(f"{path / COLLECTED} lacks runs that have rows; restore it, or collect again")
-    return Results(runs, unfinished, study, path)
+    return Results(runs, unfinished, study, (path,))
 
 
 def _by_run(path: Path) -> dict[str, list[Row]]:
