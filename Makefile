@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test check format clean
+.PHONY: demo test pages format clean
 
 demo: $(INSTALLED)  ## Five encodings meet sequences twice as long as they were trained on
 	$(BIN)/lengthwise run quickstart --device cpu
@@ -15,6 +15,9 @@ test: $(INSTALLED)  ## The whole test suite, with style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check --summarize-errors
 	$(BIN)/pytest -n 2
+
+pages: $(INSTALLED)  ## README.md, docs/results.md and their pictures, anew from results/
+	$(BIN)/python docs/pages/render.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -19,7 +19,7 @@ from lengthwise.records.correlations import correlations
 from lengthwise.records.published import DATA, Figure
 from lengthwise.records.rows import load_results
 
-BATTERY = Path(__file__).parent.parent / "results/battery-small"
+BATTERY = Path(__file__).parent.parent / "results/battery-small-symbols"
 
 
 def pair(ours: float, published: float, deviation: float | None = 0.01, chance: float = 0.0) -> Pair:

@@ -23,7 +23,8 @@ LINE = "5 of 255 runs of this study; missing: 16 tasks, seeds 2 and 3"
 @pytest.fixture(scope="module")
 def few() -> Results:
     """One task, five encodings and one seed of 17, 5 and 3."""
-    return load_results(RESULTS / "nope-paper")
+    results = load_results(RESULTS / "nope-paper-symbols")
+    return replace(results, runs=[run for run in results.runs if run.description["task"] == "copy.repeat"])
 
 
 def study(finished: dict[tuple[str, str, int], float], tasks: list[str], encodings: list[str], seeds: list[int]) -> str:

@@ -13,7 +13,7 @@ from lengthwise.records.paired_tests import DRAWN_SIGNS, holm, sign_flip_test, w
 from lengthwise.records.ranking import paired_differences
 from lengthwise.records.rows import load_results
 
-BATTERY = Path(__file__).parent.parent / "results/battery-small"
+BATTERY = Path(__file__).parent.parent / "results/battery-small-symbols"
 
 
 @given(st.lists(st.sampled_from([-0.5, -0.25, 0.0, 0.125, 0.375]), min_size=1, max_size=8))

@@ -1,5 +1,6 @@
 """Ranking and intervals against hand-made numbers."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -231,3 +232,44 @@ def test_results_of_nothing_are_an_error(tmp_path: Path) -> None:
         load_results(tmp_path / "absent")
     with pytest.raises(UserError, match="holds no runs"):
         load_results(tmp_path)
+
+
+def test_large_collections_are_packed_and_read_alike(finished: tuple[Path, Results], tmp_path: Path) -> None:
+    from lengthwise.records import packed
+
+    folder, results = tmp_path / "c", finished[1]
+    collect(results, folder)
+    plain = load_results(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed, "LARGEST_PLAIN", 10)
+        collect(results, folder)
+        assert sorted(file.name for file in folder.glob("rows*")) == ["rows.jsonl.gz"], "nothing of before stays"
+        first = (folder / "rows.jsonl.gz").read_bytes()
+        assert load_results(folder) == plain == results
+        collect(load_results(folder), folder)
+        assert (folder / "rows.jsonl.gz").read_bytes() == first, "the same rows are the same bytes"
+        (folder / "rows.jsonl").write_text("")
+        with pytest.raises(RunError, match="plain and packed"):
+            load_results(folder)
+        (folder / "rows.jsonl").unlink()
+        (folder / "rows.jsonl.gz").write_bytes(first[:-20])
+        with pytest.raises(RunError, match="damaged"):
+            load_results(folder)
+    collect(results, folder)
+    assert sorted(file.name for file in folder.glob("rows*")) == ["rows.jsonl"] and load_results(folder) == plain
+
+
+def test_parts_of_a_study_become_one(finished: tuple[Path, Results], tmp_path: Path) -> None:
+    from lengthwise.records.merging import merge
+
+    _, results = finished
+    first, second = (dataclasses.replace(results, runs=runs) for runs in (results.runs[:3], results.runs[2:]))
+    whole = merge([first, dataclasses.replace(second, unfinished=[results.runs[0].description["name"], "another"])])
+    assert [run.description["name"] for run in whole.runs] == [run.description["name"] for run in results.runs]
+    assert whole.unfinished == ["another"], "what one part has finished is finished"
+    other = dataclasses.replace(results.runs[0], description={**results.runs[0].description, "fingerprint": "changed"})
+    with pytest.raises(UserError, match="both hold .* with different settings"):
+        merge([first, dataclasses.replace(results, runs=[other])])
+    collect(first, tmp_path / "c")
+    collect(merge([load_results(tmp_path / "c"), second]), tmp_path / "c")
+    assert load_results(tmp_path / "c").runs == results.runs

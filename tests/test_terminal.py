@@ -17,7 +17,7 @@ from lengthwise.report.terminal_show import show_tables
 from lengthwise.report.terminal_table import plain_table
 
 RESULTS = Path(__file__).parent.parent / "results"
-BATTERY, SCAN = RESULTS / "battery-small", RESULTS / "scan-attention"
+BATTERY, SCAN = RESULTS / "battery-small-symbols", RESULTS / "scan-attention"
 
 
 @pytest.fixture(scope="module")

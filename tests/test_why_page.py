@@ -17,7 +17,7 @@ from lengthwise.report.export import write_report
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/why.md").read_text()
-STUDIES = {"base": "scan-attention", "small": "battery-small"}
+STUDIES = {"base": "scan-attention", "small": "battery-small-symbols"}
 NAMES = ("none", "t5", "alibi", "rotary", "sinusoidal")
 NEAREST_FIRST = ("t5", "none (other seed)", "alibi", "sinusoidal", "rotary")
 
@@ -44,9 +44,16 @@ def test_the_study_is_the_one_that_was_run() -> None:
     assert results.study["name"] == "scan-attention"
 
     def settings(tables: list[dict[str, Any]]) -> list[str]:
-        """Sorted; another engine, or a new setting of an encoding, does not make it another study."""
-        encodings = [[layer["name"] for layer in table["encoding"]] for table in tables]
-        plain = [{**table, "numerics": 0, "encoding": names} for table, names in zip(tables, encodings, strict=True)]
+        """Sorted; another engine, or a setting that the results do not know yet, does not make it another study."""
+        known = results.runs[0].description["settings"]
+        plain = [
+            {
+                "encoding": [layer["name"] for layer in table["encoding"]],
+                **{key: table[key] for key in ("task", "seed", "model")},
+                **{part: {key: table[part][key] for key in known[part]} for part in ("data", "training")},
+            }
+            for table in tables
+        ]
         return sorted(json.dumps(table, sort_keys=True) for table in plain)
 
     assert settings([run.table() for run in runs]) == settings([run.description["settings"] for run in results.runs])

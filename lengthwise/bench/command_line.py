@@ -17,6 +17,7 @@ messages = Console(stderr=True)
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 Out = Annotated[Path | None, typer.Option(help="A .json file for the numbers.")]
 Sizes = Annotated[list[str], typer.Option("--size", help="tiny, small or base; may be repeated.")]
+Tokens = Annotated[str, typer.Option(help="symbols, published (T5's pieces, 32,100 rows) or a tokenizer's file.")]
 Encodings = Annotated[list[str], typer.Option("--encoding", help="May be repeated; `all` for all.")]
 TaskName = Annotated[str, typer.Option(help="A task, e.g. copy.repeat.")]
 DropoutRate = Annotated[float | None, typer.Option(help="By default 0.1, and 0 in the quickstart (size tiny).")]
@@ -31,13 +32,15 @@ def bench_all_command(device: Device = "auto", out: Out = None) -> None:
 
 @bench_app.command("data")
 def bench_data_command(
-    count: Annotated[int, typer.Option(min=1, help="Training examples of each task.")] = 100_000, out: Out = None
+    count: Annotated[int, typer.Option(min=1, help="Training examples of each task.")] = 100_000,
+    tokens: Tokens = "symbols",
+    out: Out = None,
 ) -> None:
     """Time how long training examples take, tokenised and ready to train."""
     from lengthwise.bench.data import report_data
     from lengthwise.bench.report import Report
 
-    report_data(count, Report(console, messages, out))
+    report_data(count, Report(console, messages, out), tokens)
 
 
 @bench_app.command("train")
@@ -49,7 +52,7 @@ def bench_train_command(
     task: TaskName = "copy.repeat",
     dropout: DropoutRate = None,
     steps: TimedSteps = 256,
-    tokens: Annotated[str, typer.Option(help="symbols, or published: T5's pieces and 32,100 rows.")] = "symbols",
+    tokens: Tokens = "symbols",
     out: Out = None,
 ) -> None:
     """Time training: by default the base size on a GPU, the quickstart on a CPU."""

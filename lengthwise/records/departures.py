@@ -141,7 +141,7 @@ def _test_count(run: RunResult, per_length: int | None, published_count: int) ->
 
 def _training(run: RunResult, given: Mapping[str, Any], numerics: int, checkpoint: str) -> Iterator[Departure]:
     earlier = {"decay_norms": False, "best": "earliest" if numerics < 5 else "latest"}
-    said = {**(earlier if numerics < 9 else {}), **given}
+    said: dict[str, Any] = {**(earlier if numerics < 9 else {}), **given}
     if said.get("precision") == "auto":
         device = run.description.get("hardware", {}).get("device", "CPU")
         said["precision"] = "fp32" if device == "CPU" else "bf16"

@@ -5,16 +5,13 @@ runs/scan/analysis/KIND/UNIT.json         the same for what is one row
 results/scan/analysis/KIND.jsonl.gz       the rows of all units: a sixth of the size
 """
 
-import gzip
-import json
-import zlib
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import RunError
 from lengthwise.records.directory import make_folder
-from lengthwise.records.files import read_json, read_rows, replace
+from lengthwise.records.files import read_json, read_rows
+from lengthwise.records.packed import read_packed, write_packed
 
 Row = dict[str, Any]
 
@@ -26,7 +23,7 @@ def read_findings(folder: Path, kind: str) -> list[Row]:
     before anything beside it."""
     packed = folder / f"{kind}{PACKED}"
     if packed.exists():
-        return _unpacked(packed)
+        return read_packed(packed)
     files = sorted((folder / kind).glob("*"))
     rows = [row for file in files if file.suffix == ".jsonl" for row in read_rows(file)[1:]]
     return rows + [read_json(file) for file in files if file.suffix == ".json"]
@@ -47,19 +44,9 @@ def write_packed_findings(folder: Path, found: Mapping[str, list[Row]]) -> None:
             earlier.unlink()
     for kind, rows in found.items():
         make_folder(folder)
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        # No time of writing: the same rows are the same bytes.
-        content = gzip.compress(text.encode(), mtime=0)
-        replace(folder / f"{kind}{PACKED}", lambda partial, content=content: partial.write_bytes(content))
+        write_packed(folder / f"{kind}{PACKED}", rows)
 
 
 def is_about(row: Row, runs: Container[str]) -> bool:
     """Whether the run of a row, and the one that it was compared with, are among these."""
     return row["run"] in runs and row.get("reference_run", row["run"]) in runs
-
-
-def _unpacked(file: Path) -> list[Row]:
-    try:
-        return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-    except (OSError, EOFError, ValueError, zlib.error):
-        raise RunError(f"{file} is damaged; restore it, or collect the results again") from None

@@ -13,6 +13,7 @@ from lengthwise.errors import RunError, UserError
 from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 from lengthwise.records.findings import read_all_findings, write_packed_findings
+from lengthwise.records.packed import is_there, read_fitting, write_fitting
 
 Row = dict[str, Any]
 
@@ -163,10 +164,10 @@ def collect(results: Results, path: Path, failures_of_a_length: int | None = Non
     unfinished = {UNFINISHED: results.unfinished} if results.unfinished else {}
     write_json(path / "study.json", {**results.study, **unfinished})
     write_rows(path / COLLECTED, [{"description": run.description, "finished": run.finished} for run in results.runs])
-    write_rows(path / ROWS, results.rows)
+    write_fitting(path / ROWS, results.rows)
     failures = [failure for run in results.runs for failure in _some(run.failures, failures_of_a_length)]
-    if failures or (path / FAILURES).exists():  # none of an earlier collection may stay
-        write_rows(path / FAILURES, failures)
+    if failures or is_there(path / FAILURES):  # none of an earlier collection may stay
+        write_fitting(path / FAILURES, failures)
     write_packed_findings(path / ANALYSIS, _findings(results))
 
 
@@ -193,7 +194,7 @@ def _some(failures: list[Row], of_a_length: int | None) -> list[Row]:
 def _read_collection(path: Path) -> Results:
     study = read_json(path / "study.json")
     unfinished = study.pop(UNFINISHED, [])
-    rows, failures = _by_run(path / ROWS), _by_run(path / FAILURES) if (path / FAILURES).exists() else {}
+    rows, failures = _by_run(path / ROWS), _by_run(path / FAILURES) if is_there(path / FAILURES) else {}
     runs = []
     for run in read_rows(path / COLLECTED, grows=False):
         fingerprint = run["description"]["fingerprint"]
@@ -207,7 +208,7 @@ def _read_collection(path: Path) -> Results:
 def _by_run(path: Path) -> dict[str, list[Row]]:
     """Fingerprint -> its rows in a file of all runs."""
     found: dict[str, list[Row]] = defaultdict(list)
-    for row in read_rows(path, grows=False):
+    for row in read_fitting(path):
         found[row["run"]].append(row)
     return found
 

@@ -1,0 +1,371 @@
+"""Pages whose numbers come from committed results: `python docs/pages/render.py` writes README.md and docs/results.md.
+
+A page is a template beside this file. Numbers in it are computed by the functions below, so that a page can say nothing
+that the rows do not; a number that is no result (a setting, a date) stands in `given("...")`.
+"""
+
+import csv
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from lengthwise import configuration
+from lengthwise.records import published
+from lengthwise.records.comparison import ComparedCell, Comparison, compare, figure
+from lengthwise.records.completeness import missing
+from lengthwise.records.published import Figure
+from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
+from lengthwise.records.rows import Results, RunResult, load_results
+from lengthwise.report import agreement
+from lengthwise.report.gallery import figures
+from lengthwise.report.phrases import places as places_words
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+PAGES = {
+    "README.md.jinja": ROOT / "README.md",
+    "results.md.jinja": ROOT / "docs/results.md",
+    "layout.md.jinja": ROOT / "docs/layout.md",
+}
+"""Template -> page."""
+
+PICTURES = {
+    "quickstart.svg": ("quickstart", "accuracy-by-length"),
+    "battery-heat-map.svg": ("battery-small", "heat-map"),
+    "battery-by-length.svg": ("battery-small", "accuracy-by-length"),
+}
+"""File in docs/pictures -> results, and the figure of their report."""
+
+
+@cache
+def results(name: str) -> Results:
+    return load_results(ROOT / "results" / name)
+
+
+@cache
+def comparison(name: str, checkpoint: str = "best") -> Comparison:
+    return compare(results(name), checkpoint)
+
+
+def runs(name: str, task: str, encoding: str) -> list[RunResult]:
+    found = results(name).of(task, encoding)
+    if not found:
+        raise KeyError(f"results/{name} has no {task}/{encoding}")
+    return found
+
+
+def cell(name: str, task: str, encoding: str, checkpoint: str = "last", seen: bool = False) -> Figure:
+    """Accuracy on unseen (or seen) lengths: mean and standard deviation over seeds."""
+    return figure([run.accuracy(checkpoint, seen) for run in runs(name, task, encoding)])
+
+
+def by_seed(name: str, task: str, encoding: str, checkpoint: str = "last") -> list[float]:
+    return [run.accuracy(checkpoint, seen=False) for run in runs(name, task, encoding)]
+
+
+def at_length(name: str, task: str, encoding: str, length: int, seed: int, checkpoint: str = "last") -> float:
+    (run,) = [run for run in runs(name, task, encoding) if run.description["seed"] == seed]
+    right, n = run.counts_by_length(checkpoint)[length]
+    return right / n
+
+
+def theirs(task: str, encoding: str) -> Figure:
+    """The published accuracy on unseen lengths."""
+    return published.cells()[task, "none", encoding].unseen
+
+
+def seen_range(name: str, tasks: Sequence[str] = (), checkpoint: str = "last") -> tuple[float, float]:
+    """The least and the greatest accuracy of a run on the lengths it was trained on."""
+    found = [
+        run.accuracy(checkpoint, seen=True)
+        for run in results(name).runs
+        if not tasks or run.description["task"] in tasks
+    ]
+    return min(found), max(found)
+
+
+def unlearned_tasks(name: str) -> list[str]:
+    """Tasks of which some run stayed below 0.9 on its training lengths."""
+    return [task for task in results(name).tasks if seen_range(name, [task])[0] < 0.9]
+
+
+def best_steps(name: str, task: str, encoding: str) -> list[int]:
+    return [run.finished["best_step"] for run in runs(name, task, encoding)]
+
+
+def watched(name: str, task: str, encoding: str, last: int = 5) -> list[list[float]]:
+    """For each seed, accuracy on the watched unseen lengths at the last validations."""
+    return [[each["unseen"] for each in run.finished["validations"][-last:]] for run in runs(name, task, encoding)]
+
+
+def difference(name: str, encoding: str, against: str = "none", checkpoint: str = "last") -> Difference:
+    (found,) = [d for d in paired_differences(results(name), checkpoint, against) if d.encoding == encoding]
+    return found
+
+
+def place(name: str, encoding: str, kind: str = "everything", checkpoint: str = "last") -> Place:
+    return {each.encoding: each for each in getattr(rankings(results(name), checkpoint), kind)}[encoding]
+
+
+def finished(name: str) -> str:
+    """`3 of 255 runs`."""
+    absent = missing(results(name))
+    return (
+        f"{absent.finished:,} of {absent.expected:,} runs" if absent else f"complete: {len(results(name).runs):,} runs"
+    )
+
+
+def csv_rows(path: str) -> list[dict[str, str]]:
+    with (ROOT / path).open() as file:
+        return list(csv.DictReader(file))
+
+
+def bias(name: str, **wanted: str) -> float:
+    """Mean of `bias` in results/NAME/bias.csv over the rows that have the wanted values."""
+    rows = csv_rows(f"results/{name}/bias.csv")
+    chosen = [float(row["bias"]) for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return sum(chosen) / len(chosen)
+
+
+def read_json(path: str) -> Any:
+    return json.loads((ROOT / path).read_text())
+
+
+def layout_steps(run: str) -> list[dict[str, Any]]:
+    lines = (ROOT / "results/t5-layout/steps.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row["run"] == run]
+
+
+def bench(file: str, kind: str = "training", **wanted: Any) -> dict[str, Any]:
+    """The row of a timing that has the wanted values."""
+    (row,) = [
+        row
+        for row in read_json(f"results/bench/{file}")[kind]
+        if all(row[key] == value for key, value in wanted.items())
+    ]
+    return row
+
+
+def uniform_scales() -> dict[int, float]:
+    """Context -> the best scale of attention for all heads, of the language model without positions."""
+    found = read_json("results/headscale-small/table/uniform.json")["best"]
+    return {int(context): scale for context, scale in found.items()}
+
+
+def wrong_copies() -> tuple[int, int]:
+    """Wrong answers of the quickstart on unseen lengths, and those whose first error is a wrong symbol."""
+    rows = [row for row in results("quickstart").rows if row["checkpoint"] == "last" and not row["seen"]]
+    return sum(row["n"] - row["correct"] for row in rows), sum(row["wrong_symbol"] for row in rows)
+
+
+def cpu_ratios() -> list[float]:
+    """How many times faster than the Trainer two processes train, in each round of timings, the least first."""
+    found = []
+    for number in (1, 2, 3):
+        ours = sum(
+            read_json(f"results/bench/cpu/train-{number}-{which}.json")["training"][0]["model_steps_per_second"]
+            for which in ("first", "second")
+        )
+        trainer = read_json(f"results/bench/cpu/trainer-{number}.json")["trainer"]
+        found.append(ours / max(row["model_steps_per_second"] for row in trainer))
+    return sorted(found)
+
+
+# Tables.
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def plus_minus(value: Figure | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value.mean:.2f}" + (f" ± {value.deviation:.2f}" if value.deviation is not None else "")
+
+
+def verdict_of(each: ComparedCell) -> str:
+    said = each.extreme or each.verdict or "–"
+    return str(said) + ("†" if each.borrowed_deviation and not each.extreme else "")
+
+
+def compared_table(
+    name: str, checkpoint: str = "best", encodings: Sequence[str] = (), informative: bool = False
+) -> str:
+    """Every cell that both sides have: ours, published, their difference, the verdict."""
+    rows = []
+    for each in comparison(name, checkpoint).shared:
+        if encodings and each.encoding not in encodings:
+            continue
+        assert each.ours and each.interval is not None and each.difference is not None
+        low, high = each.interval
+        mark = "*" if each.unlearned else ""
+        told = f"{_signed(each.difference)} ({_signed(low)} to {_signed(high)})"
+        rows.append(
+            [f"`{each.title}`", f"`{each.encoding}`", f"{plus_minus(each.ours)}{mark}", each.ours.seeds,
+             plus_minus(each.published), told, verdict_of(each)]
+        )  # fmt: skip
+    return table(["task", "encoding", "ours", "seeds", "published", "difference (90 % interval)", "verdict"], rows)
+
+
+def order_table(name: str, checkpoint: str = "last") -> str:
+    tallies = {tally.encoding: tally for tally in rankings(results(name), checkpoint).outcomes.tallies}
+    rows = []
+    for each in rankings(results(name), checkpoint).everything:
+        seeds, tasks = each.reciprocal_rank_interval, each.interval_over_tasks
+        tally = tallies[each.encoding]
+        rows.append(
+            [f"`{each.encoding}`", places_words(each.places), f"{each.reciprocal_rank:.2f}", _interval(seeds),
+             _interval(tasks), f"{published.reciprocal_ranks()[each.encoding]:.2f}", f"{each.accuracy:.2f}",
+             f"{tally.generalized} of {tally.runs}"]
+        )  # fmt: skip
+    return table(
+        ["encoding", "rank", "mean reciprocal rank", "95 % CI over seeds", "95 % CI over tasks", "published",
+         "mean accuracy, unseen lengths", "runs at 0.9 or more on unseen lengths"],
+        rows,
+    )  # fmt: skip
+
+
+def agreement_table(name: str, checkpoint: str = "best") -> str:
+    found = comparison(name, checkpoint)
+    assert found.counts
+    return table(["", *agreement.headings(found.counts)], [[words, *cells] for words, cells in agreement.rows(found)])
+
+
+def paired_table(name: str, checkpoint: str = "last") -> str:
+    """Differences to `none` with p-values over tasks, corrected for the number of encodings (Holm)."""
+    rows = []
+    for each in paired_differences(results(name), checkpoint):
+        rows.append(
+            [f"`{each.encoding}`", f"{each.mean:+.2f}", _interval(each.interval), _interval(each.interval_over_tasks),
+             f"{each.p.over_tasks:.3f}", f"{each.corrected.over_tasks:.3f}", f"{each.p.wilcoxon:.3f}",
+             f"{each.corrected.wilcoxon:.3f}"]
+        )  # fmt: skip
+    return table(
+        ["encoding", "minus `none`", "95 % CI over seeds", "95 % CI over tasks", "sign flips: p", "corrected",
+         "Wilcoxon: p", "corrected"],
+        rows,
+    )  # fmt: skip
+
+
+def means_table(name: str, extra: dict[str, list[str]] | None = None, checkpoint: str = "last") -> str:
+    """Encodings down, tasks across: mean accuracy on unseen lengths; `extra`: columns before these."""
+    found = results(name)
+    rows = [
+        [f"`{encoding}`", *(column[i] for column in (extra or {}).values()),
+         *(f"{cell(name, task, encoding, checkpoint).mean:.2f}" for task in found.tasks)]
+        for i, encoding in enumerate(found.encodings)
+    ]  # fmt: skip
+    return table(["encoding", *(extra or {}), *(f"`{task}`" for task in found.tasks)], rows)
+
+
+def lengths_table(lines: Sequence[tuple[str, str, str, int]], task: str, lengths: Sequence[int]) -> str:
+    """`lines`: (what it is called, results, encoding, seed); accuracy at each length and on all unseen ones."""
+    rows = []
+    for words, name, encoding, seed in lines:
+        (run,) = [run for run in runs(name, task, encoding) if run.description["seed"] == seed]
+        cells = [f"{at_length(name, task, encoding, length, seed):.2f}" for length in lengths]
+        rows.append([words, seed, *cells, f"{run.accuracy('last', seen=False):.2f}"])
+    return table(["", "seed", *lengths, "mean"], rows)
+
+
+def cells_where(name: str, checkpoint: str, encoding: str) -> dict[str, list[ComparedCell]]:
+    """Verdict (or floor, ceiling) -> cells of an encoding."""
+    found: dict[str, list[ComparedCell]] = defaultdict(list)
+    for each in comparison(name, checkpoint).judged:
+        if each.encoding == encoding:
+            found[str(each.extreme or each.verdict)].append(each)
+    return found
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:+.2f}"  # no -0.00
+
+
+def _interval(interval: tuple[float, float] | None) -> str:
+    return "–" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
+
+
+def given(words: str) -> str:
+    """A number that is no result: a setting, a date, a count of things that everybody can see."""
+    return words
+
+
+def setting(study: str, key: str) -> Any:
+    """Of a shipped study's file, as `training.steps`."""
+    value: Any = configuration.load(ROOT / "lengthwise/studies" / f"{study}.toml")
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+FUNCTIONS = (
+    *(results, comparison, cell, by_seed, at_length, theirs, seen_range, unlearned_tasks, best_steps, watched),
+    *(difference, place, finished, csv_rows, bias, read_json, layout_steps, bench, compared_table, order_table),
+    *(agreement_table, paired_table, means_table, lengths_table, cells_where, correlation, given, setting, table),
+    *(uniform_scales, wrong_copies, cpu_ratios),
+    *(plus_minus, min, max, sum, len, range, round, sorted, zip, list, enumerate),
+)
+
+
+def render(template: str) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters |= {
+        "two": lambda value: f"{value:.2f}",
+        "one": lambda value: f"{value:.1f}",
+        "three": lambda value: f"{value:.3f}",
+        "signed": lambda value: f"{value:+.2f}",
+        "each_two": lambda values: ", ".join(f"{value:.2f}" for value in values),
+        "and_two": lambda values: _and([f"{value:.2f}" for value in values]),
+        "and_words": lambda values: _and([str(value) for value in values]),
+        "code": lambda values: _and([f"`{value}`" for value in values]),
+        "whole": lambda value: f"{value:,.0f}",
+    }
+    named = {function.__name__: function for function in FUNCTIONS}
+    return environment.get_template(template).render(**named)
+
+
+def picture(name: str) -> str:
+    study, wanted = PICTURES[name]
+    (found,) = [each for each in figures(results(study)) if each.name == wanted]
+    return found.file()
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def contents() -> dict[Path, str]:
+    """Every file that is made from results, and what it must hold."""
+    pages = {page: render(template) for template, page in PAGES.items()}
+    return pages | {ROOT / "docs/pictures" / name: picture(name) for name in PICTURES}
+
+
+def main() -> None:
+    changed = {file: text for file, text in contents().items() if not file.exists() or file.read_text() != text}
+    for file, text in changed.items():
+        file.write_text(text)
+    print("\n".join(f"wrote {file.relative_to(ROOT)}" for file in changed) or "nothing changed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
