@@ -1,6 +1,7 @@
 """Counts of agreement beside predictors that ignore the encoding, and correlations without task means."""
 
 import csv
+import gzip
 import itertools
 import json
 import math
@@ -149,7 +150,7 @@ class Battery:
 
     def __init__(self) -> None:
         sums: dict[tuple[str, str, str, int], list[float]] = defaultdict(lambda: [0, 0, 0])
-        for line in (BATTERY / "rows.jsonl").read_text().splitlines():
+        for line in gzip.decompress((BATTERY / "rows.jsonl.gz").read_bytes()).splitlines():
             row = json.loads(line)
             if row["checkpoint"] == "last" and not row["seen"]:
                 total = sums[row["task"], row["encoding"], row["run"], row["seed"]]

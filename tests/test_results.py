@@ -268,7 +268,7 @@ def test_parts_of_a_study_become_one(finished: tuple[Path, Results], tmp_path: P
     assert [run.description["name"] for run in whole.runs] == [run.description["name"] for run in results.runs]
     assert whole.unfinished == ["another"], "what one part has finished is finished"
     other = dataclasses.replace(results.runs[0], description={**results.runs[0].description, "fingerprint": "changed"})
-    with pytest.raises(UserError, match="both hold .* with different settings"):
+    with pytest.raises(UserError, match="with different settings"):
         merge([first, dataclasses.replace(results, runs=[other])])
     collect(first, tmp_path / "c")
     collect(merge([load_results(tmp_path / "c"), second]), tmp_path / "c")
