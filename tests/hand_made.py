@@ -15,11 +15,12 @@ def made(
     seen: Mapping[Key, float] | None = None,
     chance: Mapping[str, float] | None = None,
     best: Mapping[Key, float] | None = None,
+    validations: Mapping[Key, list[dict[str, float]]] | None = None,
     **about: Any,
 ) -> Results:
     """Accuracies out of 1000 on unseen lengths; 1.0 on seen ones, chance 0 and the same `best` unless said.
 
-    `about`: what every run's description says besides.
+    `validations`: as a finished run has them. `about`: what every run's description says besides.
     """
     runs = []
     for key, accuracy in unseen.items():
@@ -33,5 +34,6 @@ def made(
         at_best = (best or {}).get(key, accuracy)
         rows = [row("last", True, trained), row("last", False, accuracy)]
         rows += [row("best", True, trained), row("best", False, at_best)]
-        runs.append(RunResult({"task": task, "encoding": encoding, "seed": seed, **about}, {}, rows))
+        finished = {"validations": validations[key]} if validations and key in validations else {}
+        runs.append(RunResult({"task": task, "encoding": encoding, "seed": seed, **about}, finished, rows))
     return Results(runs, [], {"encoding_order": order})

@@ -17,8 +17,12 @@ def write_battery(
     seeds: tuple[int, ...] = (1, 2, 3),
     failures: int = 3,
     words: int = 40,
+    validations: int = 0,
 ) -> Path:
-    """Runs that resemble the published ones, with noise; `failures` kept of each length, of `words` words each."""
+    """Runs that resemble the published ones, with noise; `failures` kept of each length, of `words` words each.
+
+    `validations`: how many each run has on record; none, as in results of earlier versions, unless said.
+    """
     chosen = tasks or list(LENGTHS)
     folder.mkdir(parents=True, exist_ok=True)
     order = {"task_order": chosen, "encoding_order": list(encodings)}
@@ -26,11 +30,11 @@ def write_battery(
     for task in chosen:
         for encoding in encodings:
             for seed in seeds:
-                _write_run(folder, task, encoding, seed, failures, words)
+                _write_run(folder, task, encoding, seed, failures, words, validations)
     return folder
 
 
-def _write_run(folder: Path, task: str, encoding: str, seed: int, failures: int, words: int) -> None:
+def _write_run(folder: Path, task: str, encoding: str, seed: int, failures: int, words: int, validations: int) -> None:
     generator = random.Random(f"{task} {encoding} {seed}")
     fingerprint = f"{generator.getrandbits(48):012x}"
     run = folder / task / encoding / f"seed-{seed}-{fingerprint}"
@@ -55,6 +59,11 @@ def _write_run(folder: Path, task: str, encoding: str, seed: int, failures: int,
     write_rows(run / "rows.jsonl", rows)
     write_rows(run / "failures.jsonl", kept)
     finished = {"steps": 10_000, "best_step": 9000, "best_validation": 1.0, "diverged_at": None}
+    if validations:
+        finished["validations"] = [
+            {"step": 1000 * number, "validation": generator.random(), "unseen": round(generator.random(), 3)}
+            for number in range(1, validations + 1)
+        ]
     write_json(run / "finished.json", {**finished, "trained_together": 15, "seconds_together": 900.0})
 
 

@@ -33,7 +33,13 @@ N = 40
 
 
 def write_run(
-    folder: Path, task: str, encoding: str, seed: int, correct: dict[int, int], best: dict[int, int] | None = None
+    folder: Path,
+    task: str,
+    encoding: str,
+    seed: int,
+    correct: dict[int, int],
+    best: dict[int, int] | None = None,
+    validations: list[dict[str, float]] | None = None,
 ) -> Path:
     """A finished run with training lengths 1 to 2; `correct`: of N examples, by length."""
     run = folder / task / re.sub(r"\W", "_", encoding) / f"seed-{seed}-abc"
@@ -59,7 +65,8 @@ def write_run(
         for length, right in counts.items()
     ]
     write_rows(run / "rows.jsonl", rows)
-    write_json(run / "finished.json", {"diverged_at": None, "trained_together": 2, "seconds_together": 30.0})
+    finished = {"diverged_at": None, "trained_together": 2, "seconds_together": 30.0}
+    write_json(run / "finished.json", {**finished, **({"validations": validations} if validations else {})})
     return run
 
 
@@ -265,6 +272,83 @@ def test_page_escapes_what_users_wrote(page: Path) -> None:
     assert "&lt;b&gt;x" in text
     assert "trial &amp; error" in text
     assert "A &lt;study&gt;." in text
+
+
+def watched(*unseen: float) -> list[dict[str, float]]:
+    """Validations every 100 steps."""
+    return [{"step": 100 * i, "validation": 0.875, "unseen": value} for i, value in enumerate(unseen, start=1)]
+
+
+@pytest.fixture(scope="module")
+def swinging(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unseen 0.5, 0.625, 0.75 on task a, 0.25 apart: `none` swings by 0.5, `<b>x` by 0.125; on b neither has a record.
+
+    The best checkpoint of `none` is the same in all seeds, that of `<b>x` is as the last.
+    """
+    folder = tmp_path_factory.mktemp("swinging")
+    for seed in (1, 2, 3):
+        correct = {1: 40, 2: 40, 3: 15 + 5 * seed}
+        best = {1: 40, 2: 40, 3: 10}
+        write_run(folder, "a", "none", seed, correct, best, watched(0.9, 0.25, 0.5, 0.5, 0.75, 0.5))
+        write_run(folder, "a", "<b>x", seed, correct, validations=watched(0.25, 0.25 + seed / 16))
+        for encoding in ("none", "<b>x"):
+            write_run(folder, "b", encoding, seed, correct)
+    return folder
+
+
+def test_numbers_that_swing_are_marked_in_every_format(swinging: Path, tmp_path: Path) -> None:
+    found = load_results(swinging)
+    page = write(found, tmp_path / "report.html")
+    cells = table(page, "Exact match on unseen lengths, last checkpoint")
+    ranged = "0.50 – 0.75 seeds: 0.50 · 0.62 · 0.75"
+    assert cells[0] == ["task", "<b>x", "none"]
+    assert cells[1] == ["a chance 0.125", f"0.62 {ranged}", f"0.62 ~ swing 0.50 {ranged}"]
+    assert cells[2] == ["b chance 0.125", f"0.62 {ranged}", f"0.62 {ranged}"]
+    both = table(page, "Exact match on unseen lengths: last checkpoint / best checkpoint")
+    assert both[1] == ["a", "0.62 / 0.62", "0.62 ~ swing 0.50 / 0.25 ~ swing 0.50"]
+    titles = re.findall(r'title="(seed 1: 0.500, [^"]*)"', page.read_text(encoding="utf-8"))
+    assert titles == [
+        "seed 1: 0.500, seed 2: 0.625, seed 3: 0.750; swing over the last 5 validations: 0.125",
+        "seed 1: 0.500, seed 2: 0.625, seed 3: 0.750; swing over the last 5 validations: 0.500",
+        "seed 1: 0.500, seed 2: 0.625, seed 3: 0.750",
+        "seed 1: 0.500, seed 2: 0.625, seed 3: 0.750",
+    ]
+    said = "Largest swings (range over the last 5 validations, mean over seeds): none on a 0.50."
+    assert said in visible(page)
+    text = write_report(found, tmp_path / "r.md").read_text()
+    assert "| a | 0.62 (0.50–0.75) | 0.62~ (0.50–0.75) | 0.125 |" in text and text.count("0.62~") == 1 and said in text
+    with (write_report(found, tmp_path / "csv", "csv") / "accuracies.csv").open() as file:
+        rows = {(row["task"], row["encoding"]): row["swing"] for row in csv.DictReader(file)}
+    assert rows == {("a", "<b>x"): "0.125", ("a", "none"): "0.5", ("b", "<b>x"): "", ("b", "none"): ""}
+
+
+def test_what_validations_found_is_drawn_and_can_be_taken_along(swinging: Path, tmp_path: Path) -> None:
+    found = load_results(swinging)
+    page = write(found, tmp_path / "report.html")
+    text = visible(page)
+    assert "Unseen lengths were watched and never used to choose a checkpoint" in text
+    assert "The best checkpoint is the one with the highest exact match in distribution." in text
+    shown = table(page, "Exact match on a: unseen lengths / validation, mean over seeds")
+    assert shown[0] == ["step", "<b>x", "none"]
+    assert shown[1:3] == [["100", "0.25 / 0.88", "0.90 / 0.88"], ["200", "0.38 / 0.88", "0.25 / 0.88"]]
+    assert shown[6] == ["600", "–", "0.50 / 0.88"]
+    assert page.read_text(encoding="utf-8").count('data-figure="over-steps-') == 1, "b has no record"
+    swings = table(page, "Swing of exact match on unseen lengths over the last 5 validations, mean over seeds")
+    assert swings[1:] == [["a", "0.125", "0.500 ~"], ["b", "–", "–"]]
+    with (write_report(found, tmp_path / "csv", "csv") / "validations.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 * 2 + 3 * 6
+    assert rows[-1] == {
+        "task": "a", "encoding": "none", "seed": "3", "step": "600", "validation": "0.875", "unseen": "0.5",
+    }  # fmt: skip
+    for kind in ("svg", "png"):
+        assert (write_report(found, tmp_path / kind, kind) / f"accuracy-over-steps.{kind}").exists()
+    ElementTree.parse(tmp_path / "svg/accuracy-over-steps.svg")
+
+
+def test_results_of_earlier_versions_have_nothing_from_training(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "over-steps" not in text and "During training" not in text and "~" not in visible(page)
 
 
 def test_page_loads_nothing(page: Path) -> None:

@@ -16,7 +16,7 @@ from synthetic_analysis import write_analysis
 from lengthwise.analysis.rows import load_analysis
 from lengthwise.records.rows import load_results
 from lengthwise.report import why_page
-from lengthwise.report.page import write_page
+from lengthwise.report.page import BYTES, write_page
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -303,18 +303,78 @@ def test_without_failures_and_with_one_of_everything(tmp_path: Path, browser: An
         assert tab.get_by_role("tab", name="Differences").count() == 0
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of two tasks whose runs have ten validations each."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_battery(folder / "runs", ["copy.repeat", "parity"], failures=0, validations=10)
+    write_page(load_results(folder / "runs"), folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_training_shows_and_can_be_read(trained: Path, browser: Any, width: int, scheme: str) -> None:
+    with Watched(browser, trained, width, scheme) as tab:
+        for name in ("During training", "Tasks × encodings"):
+            panel = choose(tab, name)
+            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert tab.evaluate(wider) <= 0, f"{name} scrolls sideways at {width} pixels"
+            assert tab.evaluate(CONTRASTS) == [], name
+            assert panel.locator(".swing:visible").count() > 0
+        assert tab.evaluate(ACCESSIBILITY) == []
+        panel = choose(tab, "During training")
+        drawing = panel.locator("[data-figure=over-steps-parity]").bounding_box()
+        assert drawing["width"] >= 300, "as wide as a phone, or a column"
+        tip = tab.locator("[title*='swing over the last 5 validations']").first
+        assert tip.get_attribute("title").startswith("seed 1: ")
+
+
+def test_lines_of_training_show_what_is_chosen(trained: Path, browser: Any) -> None:
+    with Watched(browser, trained) as tab:
+        panel = choose(tab, "During training")
+        shown = {kind: panel.locator(f"[data-figure=over-steps-parity] {kind}") for kind in (".seeds", ".validation")}
+        assert {kind: lines.count() for kind, lines in shown.items()} == {".seeds": 15, ".validation": 5}
+
+        def visible(kind: str) -> int:
+            return sum(line.is_visible() for line in shown[kind].all())
+
+        panel.get_by_role("button", name="validation", exact=True).click()
+        assert (visible(".validation"), visible(".seeds")) == (0, 15)
+        panel.get_by_role("button", name="t5").click()
+        assert visible(".seeds") == 12
+        panel.get_by_role("button", name="validation", exact=True).click()
+        assert visible(".validation") == 4, "what is hidden stays so"
+        curves = choose(tab, "By length")
+        assert curves.locator(".plot:visible [data-encoding=t5]").first.is_visible(), "the other tab has its own lines"
+        curves.get_by_role("button", name="t5").click()
+        assert not curves.locator(".plot [data-encoding=t5]").first.is_visible()
+        panel = choose(tab, "Tasks × encodings")
+        panel.get_by_role("link", name="During training").click()
+        panel = tab.locator("#steps")
+        panel.wait_for(state="visible")
+        assert panel.get_by_role("heading", name="Accuracy during training").is_visible()
+        assert 0 < panel.locator("h2").bounding_box()["y"] < 300, "its beginning is in view"
+        panel.get_by_text("Numbers of parity").click()
+        caption = "Exact match on parity: unseen lengths / validation, mean over seeds"
+        assert panel.get_by_role("table", name=caption).is_visible()
+        rows = list(csv.DictReader(downloaded(tab, panel.get_by_role("button", name=f"CSV of {caption}")).splitlines()))
+        assert len(rows) == 5 * 3 * 10 and {row["task"] for row in rows} == {"parity"}
+        drawing = downloaded(tab, panel.get_by_role("button", name="SVG of over steps parity"))
+        assert "training step" in {text.text for text in ElementTree.fromstring(drawing).iter()}
+
+
 def test_whole_battery_is_small_and_opens(tmp_path: Path, browser: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    write_battery(tmp_path / "runs")
+    write_battery(tmp_path / "runs", validations=10)
     results = load_results(tmp_path / "runs")
     assert len(results.runs) == 17 * 5 * 3
     write_page(results, tmp_path / "report.html")
     size = (tmp_path / "report.html").stat().st_size
-    assert size < 5_000_000
+    assert size < BYTES
     with Watched(browser, tmp_path / "report.html") as tab:
         timing = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
         paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
         loaded, painted = tab.evaluate(timing), tab.evaluate(paint)
-        for name in TABS:
+        for name in (*TABS, "During training"):
             choose(tab, name)
     with capsys.disabled():
         shown = "" if painted is None else f"first painted after {painted:.0f} ms, "

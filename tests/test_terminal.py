@@ -52,7 +52,7 @@ def test_show_keeps_names_and_numbers_whole(battery: Results, width: int) -> Non
         assert heads[0] == "encoding" and heads[heads.index("│") - 1] == str(battery.train_length(task))
     pairs = {(line.split()[0], word) for line in lines for word in line.split()[1:] if "→" in word}
     assert len([pair for pair in pairs if pair[0] == "addition"]) == 5
-    assert all(re.fullmatch(r"[01]\.\d\d\*?→[01]\.\d\d", word) for _, word in pairs if word != "→")
+    assert all(re.fullmatch(r"[01]\.\d\d\*?→[01]\.\d\d~?", word) for _, word in pairs if word != "→")
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -97,6 +97,25 @@ def test_a_wide_table_goes_on_below() -> None:
         *("A title that is", "longer than the", "table", "name of first", "one  x  1.2345", "two"),
         *("name of second", "one  x  2.3456", "two", "[not markup]"),
     ]
+
+
+def test_a_table_that_just_fits_gives_up_its_margins() -> None:
+    table = plain_table("title")
+    table.add_column("name")
+    table.add_column("number")
+    table.add_row("one", "1.2345")
+    inside = ["name number", "───────────", "one  1.2345"]
+    assert printed([table], 13) == ["title", " " * 13, *(f" {line} " for line in inside), " " * 13]
+    for width in (12, 11):
+        assert printed([table], width) == ["title", "", *inside, ""]
+    assert len(printed([table], 10)) > 6, "too wide: names are folded"
+
+
+def test_the_accuracies_of_five_encodings_fit_eighty_columns(battery: Results) -> None:
+    lines = printed(show_tables(battery), 80)
+    (heading,) = [line for line in lines[:6] if line.split()[:1] == ["task"]]
+    assert heading.split() == ["task", *battery.encodings]
+    assert any(word.endswith("~") for word in lines[4].split()), "with a mark behind some of them"
 
 
 def test_a_table_without_rows_is_its_title_and_its_caption() -> None:

@@ -2,18 +2,18 @@
 const tables = read("tables");
 
 function offerCurves() {
-  const panels = document.querySelector(".panels");
-  for (const button of all("[data-toggles], [data-toggles-published]")) {
+  for (const button of all("[data-toggles], [data-toggles-kind]")) {
+    const panels = button.closest(".controls").nextElementSibling;
     button.addEventListener("click", () => {
       const shown = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", shown);
-      const name = button.dataset.toggles;
-      const selector = name === undefined ? ".published" : `[data-encoding="${CSS.escape(name)}"]`;
+      const { toggles, togglesKind } = button.dataset;
+      const selector = toggles === undefined ? `.${togglesKind}` : `[data-encoding="${CSS.escape(toggles)}"]`;
       for (const part of all(selector, panels)) part.style.display = shown ? "" : "none";
     });
   }
   document.getElementById("axis")?.addEventListener("change", (event) => {
-    panels.dataset.axis = event.target.value;
+    document.querySelector(".panels").dataset.axis = event.target.value;
   });
 }
 

@@ -98,7 +98,8 @@ def heat_map(
         for column, encoding in enumerate(encodings):
             cell = cells.get((task, encoding))
             body.append(_heat_cell(cell, left + wide * column, y, wide, tall))
-    bottom, width = top + tall * len(tasks), left + wide * len(encodings) + 2
+    bottom = top + tall * len(tasks)
+    width = max(left + wide * len(encodings) + 2, 1.2 * width_of(title, 13))  # one column is narrower than the title
     if any(cell.marked for cell in cells.values()):
         words = "△ some seed did not learn its training lengths"
         body.append(text(words, 2, bottom + 17, 10.5, quiet=True))

@@ -17,6 +17,7 @@ from lengthwise.report.figures import (
     ranking_figure,
     side_by_side,
 )
+from lengthwise.report.steps_figures import steps_figure
 from lengthwise.report.why_gallery import findings
 
 
@@ -24,7 +25,7 @@ def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figu
     """For papers: each a file of its own."""
     summaries.require_runs(results)
     every = [curves_of(results, task) for task in results.tasks]
-    found = [accuracy_by_length(results)]
+    found = [accuracy_by_length(results), *([during_training] if (during_training := steps_figure(results)) else [])]
     found += [panel(curves, results.encodings, curves.span) for curves in every]
     maps = heat_maps(results)
     found.append(side_by_side("heat-map", "Exact match on unseen lengths", maps) if len(maps) > 1 else maps[0])

@@ -8,7 +8,7 @@ from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import Interval
-from lengthwise.report import agreement, reference, summaries
+from lengthwise.report import agreement, reference, summaries, swings
 from lengthwise.report.markdown_tables import plain as _plain
 from lengthwise.report.markdown_tables import table
 from lengthwise.report.markdown_why import why_parts
@@ -86,15 +86,18 @@ def _ranking(results: Results) -> str:
 
 
 def _accuracies(results: Results, seen: bool, title: str) -> str:
-    rows = []
+    rows, every = [], {}
     for task in results.tasks:
-        cells = [summaries.cell(results, task, encoding, seen) for encoding in results.encodings]
-        rows.append([task, *map(_cell, cells), chance(summaries.chance(results, task, seen))])
+        cells = {(task, encoding): summaries.cell(results, task, encoding, seen) for encoding in results.encodings}
+        rows.append([task, *map(_cell, cells.values()), chance(summaries.chance(results, task, seen))])
+        every |= cells
     spread = summaries.spread_words(results)
     note = (
         f"Mean over seeds{f' ({spread})' if spread else ''}; "
         f"* some seed stayed below {summaries.LEARNED} on its training lengths: it did not learn the task."
     )
+    if said := swings.note(every):
+        note += f"\n\n{_plain(said)}."
     return f"## {title}\n\n{table(['task', *results.encodings, 'chance'], rows)}\n\n{note}"
 
 
@@ -102,7 +105,7 @@ def _cell(cell: summaries.Cell | None) -> str:
     if cell is None:
         return "–"
     interval = f" ({cell.interval[0]:.2f}–{cell.interval[1]:.2f})" if cell.interval else ""
-    return f"{cell.mean:.2f}{'*' if cell.unlearned else ''}{interval}"
+    return f"{cell.mean:.2f}{'*' if cell.unlearned else ''}{swings.mark(cell)}{interval}"
 
 
 def _published(results: Results) -> str:

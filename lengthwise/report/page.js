@@ -58,7 +58,11 @@ function makeTabs() {
     });
   });
   const named = () => sections.findIndex((section) => `#${section.id}` === location.hash);
-  window.addEventListener("hashchange", () => named() >= 0 && select(named(), { remember: false }));
+  window.addEventListener("hashchange", () => {
+    if (named() < 0) return;
+    select(named(), { remember: false });
+    sections[named()].scrollIntoView();  // it was hidden when the browser looked for it
+  });
   select(Math.max(0, named()), { remember: false });
 }
 

@@ -16,10 +16,12 @@ from lengthwise.records.files import replace
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
 from lengthwise.records.rows import Results, RunResult
-from lengthwise.report import agreement, attention_maps, failures, gallery, phrases, reference, summaries, why
+from lengthwise.records.validations import LAST, NOTICEABLE, mean_swing
+from lengthwise.report import agreement, attention_maps, failures, gallery, phrases, reference, summaries, swings, why
 from lengthwise.report.curves import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Curves, curves_of, panel, shared_span
 from lengthwise.report.looks import looks
 from lengthwise.report.settings import resolved_settings
+from lengthwise.report.steps_figures import NEVER_CHOSEN, best_rules, steps_of, steps_panel, watched_examples
 from lengthwise.report.tables import seconds, tables
 from lengthwise.report.why_page import why_blocks
 from lengthwise.report.why_tables import VARIANTS
@@ -105,6 +107,9 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "axes": (LEFT, RIGHT, TOP, BOTTOM, WIDTH),
         "spread": summaries.spread_words(results),
         "spans_differ": len({curves.span for curves in every}) > 1,
+        "during_training": _during_training(results),
+        "swing_mark": swings.MARK,
+        "swing_note": swings.note({key: each["unseen"] for key, each in cells.items()}),
         "heat_maps": gallery.heat_maps(results),
         "cells": cells,
         "has_best": has_best,
@@ -133,7 +138,7 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "origin": _origin(results),
         "seconds": sum(map(seconds, results.runs)),
         "tables": {table.name: table.data() for table in tables(results, every)},
-        "descriptions": [{**run.description, "finished": run.finished} for run in summaries.in_order(results)],
+        "descriptions": [_description(run) for run in summaries.in_order(results)],
     }
 
 
@@ -150,6 +155,37 @@ def _panels(results: Results, every: list[Curves]) -> list[dict[str, Any]]:
         }
         for curves in every
     ]
+
+
+def _during_training(results: Results) -> dict[str, Any] | None:
+    """What validations found; None where no run watched unseen lengths."""
+    every = steps_of(results)
+    if not every:
+        return None
+    return {
+        "panels": [
+            {
+                "task": steps.task,
+                "drawing": steps_panel(steps, results.encodings),
+                "steps": steps.steps,
+                "values": {
+                    curve.encoding: {"unseen": dict(curve.unseen), "validation": dict(curve.validation)}
+                    for curve in steps.curves
+                },
+            }
+            for steps in every
+        ],
+        "swings": {
+            (task, encoding): mean_swing(results.of(task, encoding))
+            for task in results.tasks
+            for encoding in results.encodings
+        },
+        "last": LAST,
+        "noticeable": NOTICEABLE,
+        "never_chosen": NEVER_CHOSEN,
+        "rules": best_rules(results),
+        "watched": watched_examples(results),
+    }
 
 
 def _task(results: Results, curves: Curves, notes: dict[str, str]) -> dict[str, Any]:
@@ -210,6 +246,12 @@ def _run(run: RunResult, number: int) -> dict[str, Any]:
         "seen": run.accuracy("last", seen=True),
         "unseen": run.accuracy("last", seen=False),
     }
+
+
+def _description(run: RunResult) -> dict[str, Any]:
+    """What the browser of runs shows; validations are left out, since a table of the page has them all."""
+    finished = {key: value for key, value in run.finished.items() if key != "validations"}
+    return {**run.description, "finished": finished}
 
 
 def _facts(results: Results, encoding: str) -> dict[str, Any]:

@@ -33,11 +33,17 @@ class Line:
     points: list[Place]
     colour: str = "currentColor"
     shape: str = ""
-    """Of a mark at every point."""
+    """Of a mark at every point, see `every`."""
     dashes: str = ""
     opacity: float = 1.0
     end: str = ""
     """Words where it ends."""
+    width: float = 1.7
+    encoding: str = ""
+    """Whose line it is, and of which kind: a page can hide them."""
+    kind: str = ""
+    every: int = 1
+    """Marks are at every k-th point, counted back from the end."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +145,8 @@ def draw(panel: Panel) -> str:
     body.append(text(panel.across, RIGHT, BOTTOM + 29, 10.5, "end", quiet=True))
     for each in panel.lines:
         places = [(x(across), y(min(up, panel.top))) for across, up in thinned(each.points, bool(each.shape))]
-        body.append(_stroke(each, places))
-        if each.shape:
-            body.append(marks(places, each.shape, 3, each.colour))
+        drawn = _stroke(each, places) + _marks(each, places)
+        body.append(element("g", drawn, data_encoding=each.encoding) if each.encoding else drawn)
     ended = [each for each in panel.lines if each.end and each.points]
     heights = apart([y(min(each.points[-1][1], panel.top)) for each in ended], 10.5, TOP, BOTTOM)
     for each, height in zip(ended, heights, strict=True):
@@ -162,14 +167,19 @@ def steps(top: float) -> list[float]:
     return [round(i * step, 6) for i in range(int(top / step + 1e-6) + 1)]
 
 
+def _marks(of: Line, places: list[Place]) -> str:
+    return marks(places[::-1][:: of.every][::-1], of.shape, 3, of.colour) if of.shape else ""
+
+
 def _stroke(of: Line, places: list[Place]) -> str:
     return element(
         "path",
         d=path(places),
         fill="none",
         stroke=of.colour,
-        stroke_width=1.7,
+        stroke_width=of.width,
         stroke_opacity=of.opacity if of.opacity < 1 else None,
+        class_=of.kind or None,
         stroke_dasharray=of.dashes or None,
         stroke_linejoin="round",
     )

@@ -11,6 +11,7 @@ from lengthwise.records.outcomes import LEARNED as LEARNED
 from lengthwise.records.outcomes import learned
 from lengthwise.records.rows import Measure, Results, Row, RunResult
 from lengthwise.records.statistics import FEWEST_SEEDS, SEEDS_OF_A_TASK, Interval, interval_over_seeds, is_range
+from lengthwise.records.validations import LAST, exceeds, mean_swing
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,22 @@ class Cell:
     by_seed: dict[int, float]
     unlearned: list[int]
     """Seeds whose run did not learn its training lengths."""
+    swing: float | None = None
+    """Mean over seeds of how far this accuracy ranges over the last validations; None where that is not known."""
+
+    @property
+    def swings(self) -> bool:
+        """Whether it moves more between validations than the seeds are apart: such a number is marked."""
+        return exceeds(self.swing, self.interval)
 
     @property
     def description(self) -> str:
-        """Every seed, for people who look closer."""
-        return ", ".join(
+        """Every seed and the swing, for people who look closer."""
+        seeds = ", ".join(
             f"seed {seed}: {value:.3f}" + (" (not learned)" if seed in self.unlearned else "")
             for seed, value in self.by_seed.items()
         )
+        return seeds + ("" if self.swing is None else f"; swing over the last {LAST} validations: {self.swing:.3f}")
 
 
 def cell(
@@ -42,7 +51,10 @@ def cell(
         return None
     by_seed = {run.description["seed"]: run.accuracy(checkpoint, seen, measure) for run in runs}
     unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
-    return Cell(*mean_and_interval(list(by_seed.values())), by_seed, unlearned)
+    # Training watches whole texts on unseen lengths: final answers beside a scratchpad are another measure.
+    watched = not seen and (measure == "text" or not any("answers" in row for run in runs for row in run.rows))
+    swing = mean_swing(runs) if watched else None
+    return Cell(*mean_and_interval(list(by_seed.values())), by_seed, unlearned, swing)
 
 
 def mean_and_interval(values: list[float]) -> tuple[float, Interval | None]:

@@ -13,6 +13,7 @@ from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.statistics import Interval
+from lengthwise.records.validations import mean_swing, validations
 from lengthwise.report import reference, summaries
 from lengthwise.report.curves import Curves, curves_of
 
@@ -49,6 +50,8 @@ def tables(results: Results, curves: list[Curves] | None = None) -> list[Table]:
     ]  # fmt: skip
     if results.has_scratchpads:
         found.append(scratchpads_table(results))
+    if (during_training := validations_table(results)).rows:
+        found.append(during_training)
     if comparison := reference.comparison(results):
         found += [comparison_table(comparison), agreement_table(comparison), order_table(comparison)]
     return found
@@ -92,8 +95,9 @@ def cells_table(results: Results) -> Table:
             published = reference.cell(results, task, encoding)
             rows.append(
                 [task, reference.name_and_format(results, task)[1], encoding, len(unseen.by_seed), unseen_n,
-                 _rounded(unseen.mean), *_ends(unseen.interval), _joined(unseen.by_seed), seen_n, _rounded(seen.mean),
-                 _joined(seen.by_seed), len(unseen.unlearned), _rounded(best.mean) if best else None, _rounded(chance),
+                 _rounded(unseen.mean), *_ends(unseen.interval), _joined(unseen.by_seed),
+                 _known(mean_swing(results.of(task, encoding))), seen_n, _rounded(seen.mean), _joined(seen.by_seed),
+                 len(unseen.unlearned), _rounded(best.mean) if best else None, _rounded(chance),
                  published.mean if published else None, published.deviation if published else None,
                  published.seeds if published else None,
                  _rounded(unseen.mean - published.mean) if published else None]
@@ -101,7 +105,7 @@ def cells_table(results: Results) -> Table:
     return Table(
         "accuracies",
         "Accuracy of each encoding on each task",
-        ["task", "scratchpad", "encoding", "seeds", "n", "unseen", "low", "high", "unseen_by_seed",
+        ["task", "scratchpad", "encoding", "seeds", "n", "unseen", "low", "high", "unseen_by_seed", "swing",
          "training_lengths_n", "training_lengths", "training_lengths_by_seed",
          "seeds_not_learned", "unseen_best_checkpoint", "chance", "published",
          "published_deviation", "published_seeds", "difference"],
@@ -278,6 +282,21 @@ def runs_table(results: Results) -> Table:
              run.description["parameters_of_encoding"], run.description["hardware"]["device"],
              run.description["commit"], run.description["started"], round(seconds(run), 1)]
             for run in summaries.in_order(results)
+        ],
+    )  # fmt: skip
+
+
+def validations_table(results: Results) -> Table:
+    """Every validation of every run: in distribution, and on the sample of unseen lengths that was watched."""
+    return Table(
+        "validations",
+        "Exact match at each validation: in distribution, and on a sample of unseen lengths",
+        ["task", "encoding", "seed", "step", "validation", "unseen"],
+        [
+            [run.description["task"], run.description["encoding"], run.description["seed"], each.step,
+             _rounded(each.validation), _known(each.unseen)]
+            for run in summaries.in_order(results)
+            for each in validations(run)
         ],
     )  # fmt: skip
 

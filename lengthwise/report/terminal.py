@@ -13,7 +13,8 @@ from lengthwise.records.rows import Measure, Results
 from lengthwise.records.statistics import FEWEST_SEEDS, FEWEST_TASKS, Interval
 from lengthwise.report import phrases
 from lengthwise.report.summaries import Cell, cell, lengths, thinned
-from lengthwise.report.terminal_table import ForWidth, plain_table, stacked
+from lengthwise.report.swings import MARK, mark, note
+from lengthwise.report.terminal_table import ForWidth, ending_alike, plain_table, stacked
 
 MOST_LENGTHS = 16
 """Columns of lengths at most, however wide the terminal is."""
@@ -149,27 +150,30 @@ def overall_table(results: Results, title: str, measure: Measure = "answer", che
     """Tasks by encodings, accuracy on training lengths -> on unseen lengths."""
     table = plain_table(f"{title}, training lengths → unseen lengths, {checkpoint} checkpoint")
     table.add_column("task")
+    keys = [(task, encoding) for task in results.tasks for encoding in results.encodings]
+    seen, unseen = ({key: cell(results, *key, kind, checkpoint, measure) for key in keys} for kind in (True, False))
+    pairs: dict[tuple[str, str], Text] = {}
     for encoding in results.encodings:
         table.add_column(Text(encoding), justify="right")
-    unlearned = False
+        column = {(task, encoding): _pair(seen[task, encoding], unseen[task, encoding]) for task in results.tasks}
+        pairs |= dict(zip(column, ending_alike(list(column.values()), MARK, len(encoding)), strict=True))
     for task in results.tasks:
-        texts = []
-        for encoding in results.encodings:
-            seen, unseen = (cell(results, task, encoding, kind, checkpoint, measure) for kind in (True, False))
-            texts.append(_pair(seen, unseen) if seen and unseen else Text("–", style="dim"))
-            unlearned = unlearned or bool(seen and seen.unlearned)
-        table.add_row(Text(task), *texts)
+        table.add_row(Text(task), *(pairs[task, encoding] for encoding in results.encodings))
     table.caption = "means over seeds"
-    if unlearned:
+    if any(each and each.unlearned for each in seen.values()):
         table.caption += (
             f"; * some seed stayed below {LEARNED} on the lengths it was trained on: it did not learn the task"
         )
+    if said := note(unseen):
+        table.caption += f"\n{said}"
     return table
 
 
-def _pair(seen: Cell, unseen: Cell) -> Text:
-    mark = Text("*" if seen.unlearned else "", style="yellow")
-    return Text.assemble(value(seen.mean), mark, Text("→", style="dim"), value(unseen.mean))
+def _pair(seen: Cell | None, unseen: Cell | None) -> Text:
+    if seen is None or unseen is None:
+        return Text("–", style="dim")
+    unlearned, swings = Text("*" if seen.unlearned else "", style="yellow"), Text(mark(unseen), style="yellow")
+    return Text.assemble(value(seen.mean), unlearned, Text("→", style="dim"), value(unseen.mean), swings)
 
 
 def value(share: float) -> Text:

@@ -24,13 +24,19 @@ class PlainTable(Table):
         if self.title:
             yield self.title
         for part in self._parts(console, options) if self.rows else ():
+            above_and_below = [] if part.show_edge else [Text()]
+            yield from above_and_below
             yield from Table.__rich_console__(part, console, options)
+            yield from above_and_below
         if self.caption:
             yield self.caption if isinstance(self.caption, Text) else Text(self.caption, style="italic")
 
     def _parts(self, console: Console, options: ConsoleOptions) -> Iterator["PlainTable"]:
         """With as many columns as fit, one at least."""
         widths = [_width(console, options, column) + 1 for column in self.columns]  # and a space between columns
+        if options.max_width - 1 <= sum(widths) - 1 <= options.max_width:
+            yield self._part(list(range(len(widths))), margins=False)  # one part is worth more than its margins
+            return
         named = range(min(self.names, len(widths)))
         # Names that take more than half of the console are folded: the numbers beside them matter as much.
         room = options.max_width - 1 - min(sum(widths[i] for i in named), options.max_width // 2)
@@ -42,8 +48,9 @@ class PlainTable(Table):
             chosen.append(number)
         yield self._part([*named, *chosen])
 
-    def _part(self, chosen: list[int]) -> "PlainTable":
+    def _part(self, chosen: list[int], margins: bool = True) -> "PlainTable":
         part = plain_table("")
+        part.show_edge = margins
         for number in chosen:
             column = self.columns[number]
             part.add_column(column.header, header_style=column.header_style, justify=column.justify, overflow="fold")
@@ -67,6 +74,24 @@ def plain_table(title: str, names: int = 1) -> PlainTable:
     table = PlainTable(title=Text(title, style="bold"), box=box.SIMPLE_HEAD, padding=0)
     table.names = names
     return table
+
+
+def ending_alike(texts: list[Text], mark: str, width: int) -> list[Text]:
+    """The cells of a column, to the right, with a space where others have the mark: numbers stay below each other.
+
+    `width`: of the heading. Cells are padded here, since to the right spaces at the end would be dropped.
+    """
+    marked = any(text.plain.endswith(mark) for text in texts)
+    found = []
+    for text in texts:
+        padded = text.copy()
+        padded.justify = "left"
+        padded.append("" if text.plain.endswith(mark) or not marked else " " * len(mark))
+        found.append(padded)
+    widest = max(width, *map(len, found))
+    for padded in found:
+        padded.pad_left(widest - len(padded))
+    return found
 
 
 def stacked(heading: str) -> str:
