@@ -111,7 +111,8 @@ def test_a_table_that_just_fits_gives_up_its_margins() -> None:
     assert len(printed([table], 10)) > 6, "too wide: names are folded"
 
 
-def test_the_accuracies_of_five_encodings_fit_eighty_columns(battery: Results) -> None:
+def test_the_accuracies_of_five_encodings_fit_eighty_columns() -> None:
+    battery = load_results(RESULTS / "battery-small")
     lines = printed(show_tables(battery), 80)
     (heading,) = [line for line in lines[:6] if line.split()[:1] == ["task"]]
     assert heading.split() == ["task", *battery.encodings]

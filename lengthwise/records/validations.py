@@ -15,7 +15,7 @@ LAST = 5
 """Validations at the end of training that a swing is measured over."""
 
 NOTICEABLE = 0.05
-"""A swing above this is pointed out where too few seeds give no interval to hold it against.
+"""No smaller swing is pointed out.
 
 About what a model that guesses one of two answers shows on a sample of 500 examples: the range of five binomial shares
 is 2.3 standard deviations of 0.022.
@@ -56,8 +56,8 @@ def mean_swing(runs: Iterable[RunResult]) -> float | None:
 
 
 def exceeds(swing: float | None, interval: Interval | None) -> bool:
-    """Whether a swing is greater than the interval over seeds is wide; without an interval, than `NOTICEABLE`."""
+    """Whether a swing is greater than `NOTICEABLE` and, where there is an interval over seeds, than that is wide."""
     if swing is None:
         return False
-    width = NOTICEABLE if interval is None else interval[1] - interval[0]
+    width = max(NOTICEABLE, 0.0 if interval is None else interval[1] - interval[0])
     return swing > width + EQUAL  # shares of the same size may differ in their last bit

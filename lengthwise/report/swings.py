@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from lengthwise.records.statistics import FEWEST_SEEDS
 from lengthwise.records.validations import LAST, NOTICEABLE
 from lengthwise.report.summaries import Cell
 
@@ -26,13 +25,13 @@ def note(cells: Mapping[tuple[str, str], Cell | None]) -> str:
     marked = {key: cell for key, cell in cells.items() if cell and cell.swings and cell.swing is not None}
     if not marked:
         return ""
-    limits = ["than the interval over seeds is wide"] if any(cell.interval for cell in marked.values()) else []
-    if any(cell.interval is None for cell in marked.values()):
-        limits.append(f"than {NOTICEABLE} (fewer than {FEWEST_SEEDS} seeds)")
+    limits = [f"than {NOTICEABLE}"]
+    if any(cell.interval for cell in marked.values()):
+        limits.append("than the interval over seeds is wide")
     largest = sorted(marked, key=lambda key: marked[key].swing or 0.0, reverse=True)[:NAMED]
     named = ", ".join(f"{encoding} on {task} {marked[task, encoding].swing:.2f}" for task, encoding in largest)
     rest = len(marked) - len(largest)
     return (
-        f"{MARK} swings between validations by more {' or '.join(limits)}. Largest swings (range over the last {LAST} "
+        f"{MARK} swings between validations by more {' and '.join(limits)}. Largest swings (range over the last {LAST} "
         f"validations, mean over seeds): {named}" + (f"; {rest} more" if rest else "")
     )
