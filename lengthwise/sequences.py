@@ -23,15 +23,26 @@ class Sequences:
     prompt: np.ndarray
     size: np.ndarray
     buckets: np.ndarray
+    positions: np.ndarray | None = None
+    """Of every token, as `tokens`; None for 0, 1, 2 and so on."""
 
     def __len__(self) -> int:
         return len(self.size)
+
+    @property
+    def consecutive(self) -> bool:
+        """Whether positions count up by one within each sequence, wherever they begin."""
+        if self.positions is None or self.positions.shape[1] < 2:
+            return True
+        inside = np.arange(1, self.positions.shape[1]) < self.size[:, None]
+        return bool((np.diff(self.positions, axis=1)[inside] == 1).all())
 
     def select(self, indices: np.ndarray | slice) -> "Sequences":
         """The chosen ones, at the width that they need."""
         size = self.size[indices]
         width = int(size.max()) if len(size) else 0
-        return Sequences(self.tokens[indices, :width], self.prompt[indices], size, self.buckets[indices])
+        positions = None if self.positions is None else self.positions[indices, :width]
+        return Sequences(self.tokens[indices, :width], self.prompt[indices], size, self.buckets[indices], positions)
 
 
 def render(
@@ -78,10 +89,22 @@ def pieces_of(examples: Examples, tokens: Tokens) -> list[tuple[list[str], list[
 def join(parts: list[Sequences], pad: int) -> Sequences:
     """One after the other, at the width of the widest."""
     width = max(part.tokens.shape[1] for part in parts)
-    tokens = [np.pad(part.tokens, ((0, 0), (0, width - part.tokens.shape[1])), constant_values=pad) for part in parts]
+
+    def padded(arrays: list[np.ndarray], filling: int) -> np.ndarray:
+        return np.concatenate(
+            [np.pad(each, ((0, 0), (0, width - each.shape[1])), constant_values=filling) for each in arrays]
+        )
+
+    positions = [
+        np.broadcast_to(np.arange(part.tokens.shape[1]), part.tokens.shape)
+        if part.positions is None
+        else part.positions
+        for part in parts
+    ]
     return Sequences(
-        np.concatenate(tokens),
+        padded([part.tokens for part in parts], pad),
         np.concatenate([part.prompt for part in parts]),
         np.concatenate([part.size for part in parts]),
         np.concatenate([part.buckets for part in parts]),
+        None if all(part.positions is None for part in parts) else padded(positions, 0),
     )

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
 def slopes(heads: int, device: torch.device | None = None) -> Tensor:
@@ -21,7 +21,10 @@ class Alibi(Encoding):
 
     name = "alibi"
 
-    def by_distance(self, distance: Tensor) -> Tensor:
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(distance_bias=self.penalty)
+
+    def penalty(self, distance: Tensor) -> Tensor:
         slope = slopes(self.geometry.heads, distance.device)
         return -slope.view(-1, *[1] * distance.ndim) * distance.float()
 

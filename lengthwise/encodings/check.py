@@ -1,6 +1,6 @@
 """Asking an encoding once, on a few positions, before anything is trained: a wrong shape is one line, not a traceback.
 
-Shape letters: B batch, H heads, T queries, S keys, K head width, D model width.
+Shape letters: B batch, H heads, T queries, S keys, K head width, D model width, C numbers of a token.
 """
 
 import json
@@ -14,14 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding, distances
+from lengthwise.encodings.contribution import Contribution, RowColumnBias, Scores
+from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
 from lengthwise.registry import asking, written_in
 
 
 @dataclass(frozen=True)
 class Question:
-    """One call of a hook, and what may come back."""
+    """One call of what an encoding wrote, and what may come back."""
 
     hook: str
     ask: Callable[[], Any]
@@ -31,68 +33,153 @@ class Question:
 
 
 def check(encoding: Encoding) -> None:
-    """Calls every hook that the encoding overrides; what is wrong is one line that names the file and the hook.
+    """Calls everything that the encoding contributes; what is wrong is one line that names the file and the hook.
 
-    Weights need no values: nothing but shapes is looked at.
+    Parameters need no values: nothing but shapes is looked at.
     """
     what, cls = f"encoding {encoding.name}", type(encoding)
     with asking(what, cls, "last_position"):
-        questions = list(_questions(encoding))
-    for question in questions:
-        if getattr(cls, question.hook) is getattr(Encoding, question.hook):
-            continue
+        sample = _Sample.of(encoding)
+    for question in _questions(encoding, sample):
         with asking(what, cls, question.hook), torch.no_grad():
             found = question.ask()
         if not question.fits(found):
             told = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
             raise UserError(f"{written_in(what, cls)}: {question.hook} must return {question.answer}, not {told}")
+    with asking(what, cls, "contribute"), torch.no_grad():
+        contribution = encoding.contribute(sample.layout)
+    for question in _questions_of(contribution, encoding, sample):
+        with asking(what, cls, question.hook), torch.no_grad():
+            found = question.ask()
+        if not question.fits(found):
+            told = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
+            raise UserError(f"{written_in(what, cls)}: {question.hook} must be {question.answer}, not {told}")
 
 
-def _questions(encoding: Encoding) -> Iterator[Question]:
-    geometry, last = encoding.geometry, encoding.last_position
-    positions = geometry.context if last is None else min(geometry.context, last + 1)
-    B, S = 2, min(5, positions)
-    H, T, K, D = geometry.heads, min(3, S), geometry.head_width, geometry.width
-    key_BS = torch.arange(S).expand(B, S)
-    query_BT = key_BS[:, S - T :]
-    x_BTD, q_BHTK, k_BHSK = torch.zeros(B, T, D), torch.zeros(B, H, T, K), torch.zeros(B, H, S, K)
-    later_TS = torch.arange(S) > torch.arange(S - T, S)[:, None]
-    logits_BHTS = torch.zeros(B, H, T, S).masked_fill(later_TS, -math.inf)
+@dataclass(frozen=True)
+class _Sample:
+    """A small pass: T queries, the last of S keys."""
 
-    yield _exact("embed", partial(encoding.embed, x_BTD, query_BT), "(B, T, width)", B, T, D)
+    B: int
+    T: int
+    S: int
+    layout: AttentionLayout
+
+    @classmethod
+    def of(cls, encoding: Encoding) -> "_Sample":
+        geometry, last = encoding.geometry, encoding.last_position
+        positions = geometry.context if last is None else min(geometry.context, last + 1)
+        B, S = 2, min(5, positions)
+        T = min(3, S)
+        key_BS = torch.arange(S).expand(B, S)
+        later_TS = torch.arange(S) > torch.arange(S - T, S)[:, None]
+        layout = AttentionLayout(key_BS[:, S - T :], key_BS, hide=lambda: later_TS.expand(B, T, S), causal=False)
+        with torch.no_grad():
+            numbers = encoding.token_numbers(torch.zeros(B, S, geometry.width))
+        return cls(B, T, S, layout.at_layer(0, torch.zeros(B, T, geometry.width), numbers))
+
+
+def _questions(encoding: Encoding, sample: _Sample) -> Iterator[Question]:
+    B, T, S, geometry = sample.B, sample.T, sample.S, encoding.geometry
+    D = geometry.width
+    x_BTD, x_BSD = torch.zeros(B, T, D), torch.zeros(B, S, D)
+    yield _exact("embed", partial(encoding.embed, x_BTD, sample.layout.query_positions_BT), "(B, T, width)", B, T, D)
     yield Question(
-        "angles",
-        partial(encoding.angles, query_BT),
-        f"(B, T, pairs) = ({B}, {T}, {K // 2} or fewer) or None",
-        lambda x: x is None or (_is_tensor(x, 3) and x.shape[:2] == (B, T) and 2 * x.shape[2] <= K),
+        "token_numbers",
+        partial(encoding.token_numbers, x_BSD),
+        f"(B, T, numbers) = ({B}, {S}, any) or None",
+        lambda x: x is None or (_is_tensor(x, 3) and x.shape[:2] == (B, S)),
     )
-    yield _exact("rotate", partial(encoding.rotate, q_BHTK, query_BT), "(B, heads, T, head width)", B, H, T, K)
     yield Question(
-        "scale",
-        partial(encoding.scale, query_BT),
-        f"a number or what broadcasts to (B, heads, T, 1) = ({B}, {H}, {T}, 1)",
-        lambda x: isinstance(x, Real) or _broadcasts(x, B, H, T, 1),
+        "contribute",
+        partial(encoding.contribute, sample.layout),
+        "a Contribution",
+        lambda x: isinstance(x, Contribution),
     )
-    for distance in (key_BS[0], distances(query_BT, key_BS)):  # as the kernel asks, and as written-out attention does
-        asked = partial(encoding.by_distance, distance)
-        yield _exact("by_distance", asked, "(heads, *shape)", H, *distance.shape, or_none=True)
-    yield Question(
-        "bias",
-        partial(encoding.bias, q_BHTK, k_BHSK, query_BT, key_BS),
-        f"(B, heads, T, S) = ({B}, {H}, {T}, {S}) or None",
-        lambda x: x is None or _broadcasts(x, B, H, T, S),
-    )
-    yield _exact("normalize", partial(encoding.normalize, logits_BHTS), "(B, heads, T, S)", B, H, T, S)
-    for name, _ in encoding.named_parameters():
-        yield Question("initial", partial(encoding.initial, name), f"a number for {name!r}", _is_number)
+    for name, parameter in encoding.named_parameters():
+        yield Question(
+            "initial",
+            partial(encoding.initial, name, torch.Generator()),
+            f"a number, a tensor of {tuple(parameter.shape)} or None for {name!r}",
+            lambda x, shape=parameter.shape: (
+                x is None or isinstance(x, Real) or (isinstance(x, Tensor) and x.shape == shape)
+            ),
+        )
     yield Question("resolved", lambda: json.loads(json.dumps(encoding.resolved())), "a table", _is_table)
 
 
-def _exact(hook: str, ask: Callable[[], Any], letters: str, *sizes: int, or_none: bool = False) -> Question:
-    def fits(found: Any) -> bool:
-        return (or_none and found is None) or (_is_tensor(found, len(sizes)) and found.shape == sizes)
+def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sample) -> Iterator[Question]:
+    """What is asked of each part of a contribution; the hook is named as the part is."""
+    B, T, S, layout, geometry = sample.B, sample.T, sample.S, sample.layout, encoding.geometry
+    H, K = geometry.heads, geometry.head_width
+    q_BHTK, k_BHSK = torch.zeros(B, H, T, K), torch.zeros(B, H, S, K)
+    query_BT, key_BS = layout.query_positions_BT, layout.key_positions_BS
+    if (rotation := contribution.rotation) is not None:
+        asked = {"angles": rotation.angles, "key_angles": rotation.key_angles}
+        asked |= {"query_magnitude": rotation.query_magnitude, "key_magnitude": rotation.key_magnitude}
+        for name, function in asked.items():
+            if function is not None:
+                yield Question(
+                    f"rotation.{name}",
+                    partial(function, query_BT),
+                    f"(B, T, pairs) = ({B}, {T}, {K // 2} or fewer)",
+                    lambda x: _is_tensor(x, 3) and x.shape[:2] == (B, T) and 2 * x.shape[2] <= K,
+                )
+    if contribution.queries is not None:
+        yield _all_but_width("queries", partial(contribution.queries, q_BHTK, query_BT), B, H, T)
+    if contribution.keys is not None:
+        yield _all_but_width("keys", partial(contribution.keys, k_BHSK, key_BS), B, H, S)
+    if contribution.scale is not None:
+        yield Question(
+            "scale",
+            lambda: contribution.scale,
+            f"a number or what broadcasts to (B, heads, T, 1) = ({B}, {H}, {T}, 1)",
+            lambda x: isinstance(x, Real) or _broadcasts(x, B, H, T, 1),
+        )
+    if (bias := contribution.distance_bias) is not None:
+        for distance in (key_BS[0], layout.distances_BTS):  # as our kernel asks, and as eager attention does
+            yield _exact("distance_bias", partial(bias, distance), "(heads, *shape)", H, *distance.shape)
+    if contribution.row_column_bias is not None:
+        yield Question(
+            "row_column_bias",
+            lambda: contribution.row_column_bias,
+            f"RowColumnBias of (B, heads, T) = ({B}, {H}, {T}) and (B, heads, S) = ({B}, {H}, {S})",
+            lambda x: (
+                isinstance(x, RowColumnBias) and _broadcasts(x.row_BHT, B, H, T) and _broadcasts(x.column_BHS, B, H, S)
+            ),
+        )
+    if contribution.window is not None:
+        yield Question(
+            "window",
+            lambda: contribution.window,
+            f"a whole number from 1 up, or {H} of them",
+            lambda x: _is_window(x) or (isinstance(x, tuple) and len(x) == H and all(map(_is_window, x))),
+        )
+    logits_BHTS = torch.zeros(B, H, T, S)
+    if contribution.score is not None:
+        scores = Scores(logits_BHTS, q_BHTK, k_BHSK, layout, geometry.logit_scale, None)
+        yield Question(
+            "score",
+            partial(contribution.score, scores),
+            f"(B, heads, T, S) = ({B}, {H}, {T}, {S})",
+            lambda x: _broadcasts(x, B, H, T, S),
+        )
+    if contribution.normalizer is not None:
+        masked = logits_BHTS.masked_fill(~layout.mask_BTS()[:, None], -math.inf)
+        yield _exact("normalizer", partial(contribution.normalizer, masked, layout), "(B, heads, T, S)", B, H, T, S)
+    if contribution.output is not None:
+        yield _exact("output", partial(contribution.output, q_BHTK, layout), "(B, heads, T, head width)", B, H, T, K)
 
-    return Question(hook, ask, f"{letters} = {sizes}{' or None' if or_none else ''}", fits)
+
+def _exact(hook: str, ask: Callable[[], Any], letters: str, *sizes: int) -> Question:
+    return Question(
+        hook, ask, f"{letters} = {sizes}", lambda found: _is_tensor(found, len(sizes)) and found.shape == sizes
+    )
+
+
+def _all_but_width(hook: str, ask: Callable[[], Any], *sizes: int) -> Question:
+    fits = lambda found: _is_tensor(found, 4) and found.shape[:3] == sizes  # noqa: E731
+    return Question(hook, ask, f"(B, heads, T, any width) = {(*sizes, 'any')}", fits)
 
 
 def _broadcasts(found: Any, *sizes: int) -> bool:
@@ -106,8 +193,8 @@ def _is_tensor(found: Any, dimensions: int) -> bool:
     return isinstance(found, Tensor) and found.ndim == dimensions
 
 
-def _is_number(found: Any) -> bool:
-    return isinstance(found, Real)
+def _is_window(found: Any) -> bool:
+    return type(found) is int and found >= 1
 
 
 def _is_table(found: Any) -> bool:

@@ -1,14 +1,19 @@
-"""The seam that everything hangs on: the places where position may enter a decoder.
+"""The seam that everything hangs on: how position enters a decoder.
 
 Shape letters: B batch (1 where all rows are alike), H heads, T queries, S keys, K head width, D model width.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from lengthwise.encodings.contribution import NOTHING, Contribution
+from lengthwise.encodings.layout import AttentionLayout, distances
+
+__all__ = ["AttentionLayout", "Contribution", "Encoding", "Geometry", "distances"]
 
 
 @dataclass(frozen=True)
@@ -36,20 +41,18 @@ class Geometry:
 
 
 class Encoding(nn.Module):
-    """An encoding overrides the hooks through which it acts. This class overrides none: it is NoPE.
+    """An encoding says what it contributes. This class contributes nothing: it is NoPE.
 
-    Positions are explicit integers everywhere, so cache, packing and padding need no special case. Compute phases and
-    distances in fp32 from them: bf16 loses integers from 257 up.
+    Compute phases and distances in fp32 from positions, which are integers: bf16 loses integers from 257 up.
     """
 
     name: ClassVar[str]
     shift_invariant: ClassVar[bool] = True
     """Whether adding a constant to all positions changes nothing; checked by the contract tests."""
     per_layer: bool = False
-    """Whether each layer has an instance, and so weights, of its own; by default all layers share one."""
-
-    pairs: Literal["interleaved", "halves"] = "interleaved"
-    """What `angles` turns together: entry 2i with 2i + 1, or entry i of the first half with entry i of the second."""
+    """Whether each layer has an instance, and so parameters, of its own; by default all layers share one."""
+    reads_layer_input: ClassVar[bool] = False
+    """Whether `contribute` reads what the layer reads, so that it must be asked anew in every layer."""
 
     @dataclass(frozen=True)
     class Config:
@@ -66,67 +69,33 @@ class Encoding(nn.Module):
         """Changes the token embeddings, once, before the first layer."""
         return x_BTD
 
-    def angles(self, positions_BT: Tensor) -> Tensor | None:
-        """Radians by which pairs of the first entries of queries and keys are turned: (B, T, pairs) in fp32.
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        """What it contributes to attention, in one layer."""
+        return NOTHING
 
-        None for nothing. Turning neighbours (entry 2i with 2i + 1) keeps the fused kernel.
+    def token_numbers(self, layer_input_BTD: Tensor) -> Tensor | None:
+        """Numbers of each token, (B, T, C) in fp32, made from what the layer reads; None for none.
+
+        They are cached beside keys and values: `contribute` finds those of all keys in `layout.token_numbers_BSC`.
         """
         return None
-
-    def rotate(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
-        """Changes queries and keys. Override it for anything but turning pairs."""
-        angles_BTP = self.angles(positions_BT)
-        return x_BHTK if angles_BTP is None else turn(x_BHTK, angles_BTP, self.pairs)
-
-    def scale(self, positions_BT: Tensor) -> float | Tensor:
-        """Multiplies the attention logits: one number, or a tensor that broadcasts to (B, H, T, 1)."""
-        return self.geometry.logit_scale
-
-    def by_distance(self, distance: Tensor) -> Tensor | None:
-        """Is added to the scaled logits, from the distance alone: integers of any shape to (H, *shape) in fp32.
-
-        None for nothing. A bias of this kind keeps the fused kernel.
-        """
-        return None
-
-    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor | None:
-        """The same from anything: (B, H, T, S) in fp32, or None. Override it to read queries, keys or positions."""
-        if type(self).by_distance is Encoding.by_distance:
-            return None  # before distances are made: they are a matrix of length x length
-        found = self.by_distance(distances(query_BT, key_BS))
-        return None if found is None else found.movedim(0, 1)
-
-    def normalize(self, logits_BHTS: Tensor) -> Tensor:
-        """Logits, -inf where a key may not be seen, to attention weights."""
-        return torch.softmax(logits_BHTS, dim=-1)
 
     @property
     def last_position(self) -> int | None:
         """The largest position that the encoding knows, or None where there is no end."""
         return None
 
-    def initial(self, name: str) -> float:
-        """Standard deviation of the initial values of the weight `name`."""
-        return self.geometry.width**-0.5
+    def initial(self, name: str, generator: torch.Generator) -> Tensor | float | None:
+        """Initial values of the parameter `name`: a tensor of its shape, or a standard deviation around 0.
+
+        None keeps what `__init__` made. Modules such as `nn.Linear` have been initialised in their own way before.
+        """
+        return None
+
+    def decays(self, name: str) -> bool:
+        """Whether weight decay applies to the parameter `name`; in the published runs it did not."""
+        return False
 
     def resolved(self) -> dict[str, Any]:
         """The facts that follow from settings and geometry; printed and recorded with every result."""
         return {}
-
-
-def distances(query_BT: Tensor, key_BS: Tensor) -> Tensor:
-    """How far each key lies before each query: (B, T, S) integers, 0 for the query itself and for later keys."""
-    return (query_BT[:, :, None] - key_BS[:, None, :]).clamp(min=0)
-
-
-def turn(x_BHTK: Tensor, angles_BTP: Tensor, pairs: Literal["interleaved", "halves"]) -> Tensor:
-    """Pairs of the first 2P entries turned by their angles, in fp32; the rest as it was."""
-    cosine, sine = angles_BTP[:, None].cos(), angles_BTP[:, None].sin()
-    turned, rest = x_BHTK.float().split([2 * angles_BTP.shape[-1], x_BHTK.shape[-1] - 2 * angles_BTP.shape[-1]], dim=-1)
-    if pairs == "interleaved":
-        a, b = turned[..., 0::2], turned[..., 1::2]
-        turned = torch.stack([a * cosine - b * sine, a * sine + b * cosine], dim=-1).flatten(-2)
-    else:
-        a, b = turned.chunk(2, dim=-1)
-        turned = torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
-    return torch.cat([turned, rest], dim=-1).to(x_BHTK.dtype)

@@ -37,7 +37,7 @@ class Learned(Encoding):
     def embed(self, x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
         return x_BTD + self.table[positions_BT].to(x_BTD.dtype)
 
-    def initial(self, name: str) -> float:
+    def initial(self, name: str, generator: torch.Generator) -> float:
         return self.geometry.embedding_deviation
 
     def resolved(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al. 2021): pairs of query and key entries are turned by an angle that grows with position."""
+"""Rotary positions (Su et al. 2021): pairs of query and key entries are rotated by angles that grow with position."""
 
 import math
 from dataclasses import dataclass
@@ -7,23 +7,24 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.contribution import Rotation
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
 class Rotary(Encoding):
-    """Turns pairs of query and key entries by an angle that grows with the position."""
+    """Rotates pairs of query and key entries by angles that grow with the position (RoPE)."""
 
     name = "rotary"
 
     @dataclass(frozen=True)
     class Config:
         fraction: float = 0.25
-        """Share of each head that is turned; the rest carries no position. Published: a quarter."""
+        """Share of each head that is rotated; the rest carries no position. Published: a quarter."""
         base: float = 10000.0
         pairs: Literal["interleaved", "halves"] = "interleaved"
         """Entry 2i with 2i+1 (published, GPT-J), or entry i with i + half (Llama, GPT-NeoX)."""
         exponent: Literal["rotated", "head"] = "rotated"
-        """Frequencies spread over the turned width, or over the whole head width."""
+        """Frequencies spread over the rotated width, or over the whole head width."""
 
         def __post_init__(self) -> None:
             if not 0 < self.fraction <= 1:
@@ -35,11 +36,10 @@ class Rotary(Encoding):
 
     def __init__(self, config: Config, geometry: Geometry) -> None:
         super().__init__(config, geometry)
-        self.pairs = config.pairs
         self.rotated = int(geometry.head_width * config.fraction)
         if self.rotated < 2 or self.rotated % 2:
             raise ValueError(
-                f"rotary turns pairs: fraction {config.fraction} of head width {geometry.head_width} is "
+                f"rotary rotates pairs: fraction {config.fraction} of head width {geometry.head_width} is "
                 f"{geometry.head_width * config.fraction:g}, which is no even number of entries"
             )
 
@@ -47,6 +47,9 @@ class Rotary(Encoding):
         """Radians per token of each pair, fastest first."""
         spread = self.rotated if self.config.exponent == "rotated" else self.geometry.head_width
         return self.config.base ** (-torch.arange(0, self.rotated, 2, device=device, dtype=torch.float32) / spread)
+
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(rotation=Rotation(self.angles, pairs=self.config.pairs))
 
     def angles(self, positions_BT: Tensor) -> Tensor:
         return positions_BT[..., None].float() * self.frequencies(positions_BT.device)

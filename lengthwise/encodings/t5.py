@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
 def bucket_of_distance(buckets: int, max_distance: int) -> list[int]:
@@ -36,7 +36,7 @@ class T5(Encoding):
         shared: bool = True
         """One table for all layers, as published; or one for each layer."""
         rate: float = 1.0
-        """How fast the table learns, relative to the other weights; it begins the same."""
+        """How fast the table learns, relative to the other parameters; it begins the same."""
         initial: float | None = None
         """Standard deviation of the table before training; None for width^-0.5, as published."""
 
@@ -60,15 +60,22 @@ class T5(Encoding):
         buckets = torch.tensor(bucket_of_distance(config.buckets, config.max_distance))
         self.register_buffer("bucket_of_distance", buckets, persistent=False)
 
-    def by_distance(self, distance: Tensor) -> Tensor:
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(distance_bias=self.learned_bias)
+
+    def learned_bias(self, distance: Tensor) -> Tensor:
         bucket = self.bucket_of_distance[distance.clamp(max=self.config.max_distance)]
         # Adam's steps have the size of the learning rate, so a multiple of what it learns is learned as much faster.
         return (self.config.rate * self.table.float())[bucket].movedim(-1, 0)
 
-    def initial(self, name: str) -> float:
-        wanted = self.config.initial
-        return (super().initial(name) if wanted is None else wanted) / self.config.rate
+    def initial(self, name: str, generator: torch.Generator) -> float:
+        return self.initial_deviation / self.config.rate
+
+    @property
+    def initial_deviation(self) -> float:
+        """Of the biases."""
+        return self.geometry.width**-0.5 if self.config.initial is None else self.config.initial
 
     def resolved(self) -> dict[str, Any]:
         facts = {"buckets": self.config.buckets, "max_distance": self.config.max_distance, "shared": self.config.shared}
-        return {**facts, "rate": self.config.rate, "initial": self.initial("table") * self.config.rate}
+        return {**facts, "rate": self.config.rate, "initial": self.initial_deviation}

@@ -110,6 +110,8 @@ class Batches:
     predictions_K: np.ndarray
     tokens: int
     """Tokens that are no padding."""
+    consecutive: bool
+    """Whether positions count up by one within each example, wherever they begin."""
 
 
 NO_TARGET = -1
@@ -141,6 +143,7 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
     place_NE = (placement.row_ME * width + placement.offset_ME).reshape(models, count)
     segment_NE = placement.segment_ME.reshape(models, count)
     step_E = np.repeat(np.arange(steps), batch)
+    consecutive = True
     for model, each in enumerate(examples):
         real = slice(len(each))
         size_E, place_E, source = each.size, place_NE[model, real], each.tokens.ravel()
@@ -150,7 +153,9 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
         cell = np.repeat((step_E[real] * models + model) * rows * width + place_E, size_E) + column
         tokens.ravel()[cell] = source[np.repeat(line_E, size_E) + column]
         segments.ravel()[cell] = np.repeat(segment_NE[model, real], size_E)
-        positions.ravel()[cell] = column
+        position = column if each.positions is None else each.positions.ravel()[np.repeat(line_E, size_E) + column]
+        positions.ravel()[cell] = position
+        consecutive = consecutive and each.consecutive
         # The same for targets, each of which is predicted by the state one place before.
         target_E = predictions_NE[model, real]
         column = _counted(target_E) + np.repeat(each.prompt, target_E)
@@ -159,7 +164,8 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
         predicting.ravel()[entry] = np.repeat(place_E - 1, target_E) + column
         targets.ravel()[entry] = source[np.repeat(line_E, target_E) + column]
     return Batches(
-        *(tokens, segments, positions, predicting, targets), rows_K, predictions_NK.max(axis=0), int(size_NE.sum())
+        *(tokens, segments, positions, predicting, targets),
+        *(rows_K, predictions_NK.max(axis=0), int(size_NE.sum()), consecutive),
     )
 
 

@@ -38,6 +38,8 @@ class Batch:
     positions_NRT: Tensor
     predicting_NP: Tensor
     targets_NP: Tensor
+    consecutive: bool = False
+    """Whether positions count up by one within each example."""
 
     def arrays(self) -> tuple[Tensor, ...]:
         return self.tokens_NRT, self.segments_NRT, self.positions_NRT, self.predicting_NP, self.targets_NP
@@ -53,7 +55,7 @@ class Batch:
             batches.predicting_KNP[index, :, :predictions],
             batches.targets_KNP[index, :, :predictions],
         )
-        return cls(*(torch.from_numpy(part).to(device) for part in parts))
+        return cls(*(torch.from_numpy(part).to(device) for part in parts), consecutive=batches.consecutive)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Fleet:
     @kernels.setter
     def kernels(self, wanted: bool) -> None:
         # PyTorch's attention has no rule for stacked models; a lone model takes it.
-        self.model.backend = "kernel" if wanted else "fused" if self.count == 1 else "written"
+        self.model.backend = "kernel" if wanted else "fused" if self.count == 1 else "eager"
 
     def named(self, matrix_NW: Tensor) -> Tensors:
         """Views of the rows under the names of the decoder's weights, each (N, *shape)."""
@@ -126,13 +128,14 @@ class Fleet:
         for section in self.sections.values():
             start = section.start
             for name, shape in zip(section.names, section.shapes, strict=True):
-                views[name] = matrix_NW.detach()[:, start : start + shape.numel()].unflatten(1, shape)
+                cut = matrix_NW.detach()[:, start : start + shape.numel()]
+                views[name] = cut.unflatten(1, shape) if shape else cut.squeeze(1)  # a lone number has no dimension
                 start += shape.numel()
         return views
 
     def flat(self, matrix_NW: Tensor) -> Tensors:
         """The same as `named`, each (N, S)."""
-        return {name: view.flatten(1) for name, view in self.named(matrix_NW).items()}
+        return {name: view.reshape(len(view), -1) for name, view in self.named(matrix_NW).items()}
 
     def initialize(self, seeds: Sequence[int]) -> None:
         for row, seed in enumerate(seeds):
@@ -152,8 +155,11 @@ class Fleet:
             self.read_NW.copy_(self.matrix_NW)
 
     def decays_weight(self, name: str, norms: bool) -> bool:
-        """Whether weight decay applies: never to anything of the encoding, to norms only if `norms`."""
-        return (norms or len(self.shapes[name]) > 1) and not name.startswith("encodings.")
+        """Whether weight decay applies: to what an encoding says it does, to norms only if `norms`."""
+        if name.startswith("encodings."):
+            _, index, own = name.split(".", 2)
+            return self.model.distinct_encodings()[int(index)].decays(own)
+        return norms or len(self.shapes[name]) > 1
 
     def decays(self, norms: bool) -> Tensor:
         """(W,): whether weight decay applies."""
@@ -195,7 +201,7 @@ class Fleet:
         if homes and self.model.unembedding is not None:
             with beside():  # to what a tied output layer would write, the embedding adds
                 homes["embedding.weight"].zero_()
-        logits_NPV = self._call(leaves, written, (*batch.arrays()[:-1], keys_NL), reads, wrote)
+        logits_NPV = self._call(leaves, written, (*batch.arrays()[:-1], keys_NL), batch.consecutive, reads, wrote)
         losses_N, dlogits_NPV = cross_entropy(logits_NPV, batch.targets_NP, self.kernels)
         wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
         found = torch.autograd.grad(logits_NPV, list(wanted.values()), dlogits_NPV, allow_unused=True)
@@ -213,13 +219,15 @@ class Fleet:
     @torch.no_grad()
     def predictions(self, matrix_NW: Tensor, batch: Batch) -> Tensor:
         """The most likely token (N, P) at every predicted place."""
-        return self._call(self.named(matrix_NW.to(self.dtype)), {}, (*batch.arrays()[:-1], None)).argmax(dim=-1)
+        arrays = (*batch.arrays()[:-1], None)
+        return self._call(self.named(matrix_NW.to(self.dtype)), {}, arrays, batch.consecutive).argmax(dim=-1)
 
     def _call(
         self,
         weights: Tensors,
         homes: Tensors,
         arrays: tuple[Tensor | None, ...],
+        consecutive: bool,
         reads: Told = lambda section: None,
         wrote: Told | None = None,
     ) -> Tensor:
@@ -228,7 +236,7 @@ class Fleet:
         def alone(weights: Tensors, homes: Tensors, *arrays: Tensor | None) -> Tensor:
             given = weights | {_home(name): home for name, home in homes.items()}
             named = {f"model.{name}": value for name, value in given.items()}
-            return functional_call(self._pass, named, (*arrays, reads, wrote))
+            return functional_call(self._pass, named, (*arrays, consecutive, reads, wrote))
 
         if self.count > 1:
             stacks = (dict.fromkeys(weights, 0), dict.fromkeys(homes, 0))
@@ -263,6 +271,7 @@ class _Pass(nn.Module):
         positions_RT: Tensor,
         predicting_P: Tensor,
         keys_L: Tensor | None,
+        consecutive: bool,
         reads: Told,
         wrote: Told | None,
     ) -> Tensor:
@@ -275,9 +284,9 @@ class _Pass(nn.Module):
             reads(names[layer])
             return x_RTD if wrote is None else when_differentiated(x_RTD, lambda: wrote(names[layer]))
 
-        places = Decoder.places(tokens_RT, positions_RT, segments_RT, consecutive=True)
+        layout = Decoder.layout(tokens_RT, positions_RT, segments_RT, consecutive=consecutive)
         # The last layer is not finished where nothing is predicted.
-        states_PD = model.hidden(tokens_RT, places, dropout_keys=keys_L, before=before, chosen_P=predicting_P)
+        states_PD = model.hidden(tokens_RT, layout, dropout_keys=keys_L, before=before, chosen_P=predicting_P)
         return model.unembed(states_PD)
 
 

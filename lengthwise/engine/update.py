@@ -74,7 +74,7 @@ class Updater:
 
     def step(self, batch: Batch, keys_NL: Tensor | None, rates_N: Tensor, corrections_2: Tensor) -> Tensor:
         losses_N, gradients = self.fleet.gradients(batch, keys_NL)
-        gradients_NS = [gradient.flatten(1) for gradient in gradients.values()]
+        gradients_NS = [gradient.reshape(len(gradient), -1) for gradient in gradients.values()]
         norms_N = norms(gradients_NS)
         if self.fleet.device.type == "cpu" and self.fleet.dtype == torch.float32:
             adamw(list(self._weights.values()), gradients_NS, norms_N, rates_N, corrections_2, self.recipe)

@@ -76,20 +76,46 @@ def _check(table: str, geometry: Geometry) -> None:
         check(make_encoding(json.loads(table), geometry))
 
 
+@torch.no_grad()
 def initialize(model: Decoder, seed: int) -> None:
-    """Fills the weights. Each has a stream of its own, so that models that differ in their encoding share the rest."""
+    """Fills the parameters. Each has a stream of its own, so that models that differ in their encoding share the rest."""
     for name, parameter, deviation in initial_deviations(model):
-        with torch.no_grad():
-            if deviation is None:
-                parameter.fill_(1.0)
-                continue
-            generator = torch.Generator().manual_seed(derive(seed, "initial", name))
-            values = torch.randn(parameter.shape, generator=generator) * deviation
-            parameter.copy_(values.to(parameter.device))
+        if deviation is None:
+            parameter.fill_(1.0)
+        else:
+            parameter.copy_(_normal(parameter.shape, deviation, _generator(seed, name)).to(parameter.device))
+    for index, encoding in enumerate(model.distinct_encodings()):
+        _initialize_encoding(encoding, f"encodings.{index}", seed)
+
+
+def _initialize_encoding(encoding: Encoding, path: str, seed: int) -> None:
+    """First the modules in it that know how, then the parameters of which it says something itself."""
+    for name, module in encoding.named_modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            with torch.random.fork_rng(devices=[]):  # PyTorch's modules draw from the global generator
+                torch.manual_seed(derive(seed, "initial", f"{path}.{name}"))
+                reset()
+    for name, parameter in encoding.named_parameters():
+        generator = _generator(seed, f"{path}.{name}")
+        with registry.asking(f"encoding {encoding.name}", type(encoding), "initial"):
+            found = encoding.initial(name, generator)
+        if found is None:
+            continue
+        values = found if isinstance(found, Tensor) else _normal(parameter.shape, found, generator)
+        parameter.copy_(values.to(parameter.device))
+
+
+def _generator(seed: int, name: str) -> torch.Generator:
+    return torch.Generator().manual_seed(derive(seed, "initial", name))
+
+
+def _normal(shape: torch.Size, deviation: float, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator) * deviation
 
 
 def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | None]]:
-    """Name, weight and initial standard deviation; None for weights that start at one.
+    """Name, parameter and initial standard deviation; None for those that start at one. Encodings speak for themselves.
 
     A block's joined projection comes as its three parts, each with a name of its own.
     """
@@ -109,8 +135,8 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | No
     for name, parameter in _named_parts(model):
         path = name.split(".")
         if path[0] == "encodings":
-            yield name, parameter, model.distinct_encodings()[int(path[1])].initial(".".join(path[2:]))
-        elif parameter.ndim == 1:
+            continue
+        if parameter.ndim == 1:
             yield name, parameter, None
         elif config.style == "t5":
             yield name, parameter, t5[path[-2] if path[-2] != "output" else ".".join(path[-3:-1])]

@@ -1,6 +1,6 @@
-"""Keys, values and their places from earlier calls, so that decoding reads each token once."""
+"""Keys, values, their positions and further numbers from earlier calls, so that decoding reads each token once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ class Cache:
     values: list[Tensor]
     positions_BC: Tensor
     segments_BC: Tensor
+    numbers: dict[int, Tensor] = field(default_factory=dict)
+    """Layer -> what an encoding made of each token there (B, C, numbers), for layers that have such."""
     used: int = 0
     segmented: bool = False
     """Whether any tokens came with segments: then later ones may not see all that is here."""
@@ -48,6 +50,15 @@ class Cache:
         self.keys[layer][:, :, self.used : end] = k_BGTK
         self.values[layer][:, :, self.used : end] = v_BGTK
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def extend_numbers(self, layer: int, numbers_BTN: Tensor) -> Tensor:
+        """Appends one layer's numbers of new tokens; returns those of all tokens so far."""
+        if layer not in self.numbers:
+            batch, capacity = self.positions_BC.shape
+            self.numbers[layer] = numbers_BTN.new_zeros(batch, capacity, numbers_BTN.shape[2])
+        end = self.used + numbers_BTN.shape[1]
+        self.numbers[layer][:, self.used : end] = numbers_BTN
+        return self.numbers[layer][:, :end]
 
     def advance(self, tokens: int) -> None:
         """Called once all layers have extended."""

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.errors import UserError
 from lengthwise.model import embedding_kernel, feed_forward_kernel
-from lengthwise.model.attention import Attention, Backend, Places
+from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.model.attention import Attention
+from lengthwise.model.backend import Backend
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.dropout import Dropout, place_keys
@@ -104,7 +106,7 @@ class Block(nn.Module):
         self,
         residual: Residual,
         encoding: Encoding,
-        places: Places,
+        layout: AttentionLayout,
         dropout: Dropout,
         layer: int = 0,
         cache: Cache | None = None,
@@ -114,7 +116,7 @@ class Block(nn.Module):
     ) -> Residual:
         """What follows attention knows no other token: with `chosen_P` it is done for those tokens alone."""
         residual, normed_BTD = self.attention_norm.joined(residual, dropout)
-        found_BTD = self.attention(normed_BTD, encoding, places, dropout, layer, cache, trace, backend, chosen_P)
+        found_BTD = self.attention(normed_BTD, encoding, layout, dropout, layer, cache, trace, backend, chosen_P)
         if chosen_P is not None:
             residual = Residual(pick_tokens(residual.x_BTD, chosen_P))
         residual = residual.plus(found_BTD, dropout)
@@ -161,16 +163,16 @@ class Decoder(nn.Module):
         Positions default to the place within the segment. Without segments a row is one sequence; tokens padded on
         its right need no mention then, since no earlier token sees them.
         """
-        places = self.places(tokens_BT, positions_BT, segments_BT, cache)
-        self._check(places.query_BT)
+        layout = self.layout(tokens_BT, positions_BT, segments_BT, cache)
+        self._check(layout.query_positions_BT)
         drops = dropout_seed is not None and self.config.dropout > 0
         keys = place_keys(dropout_seed, sum(self.dropout_places())) if drops else None
-        return self.unembed(self.hidden(tokens_BT, places, cache, trace, keys)).float()
+        return self.unembed(self.hidden(tokens_BT, layout, cache, trace, keys)).float()
 
     def hidden(
         self,
         tokens_BT: Tensor,
-        places: Places,
+        layout: AttentionLayout,
         cache: Cache | None = None,
         trace: Trace | None = None,
         dropout_keys: Tensor | None = None,
@@ -186,7 +188,7 @@ class Decoder(nn.Module):
         """
         sizes = self.dropout_places()
         keys = [None for _ in sizes] if dropout_keys is None else dropout_keys.split(sizes)
-        residual = Residual(self.begin(tokens_BT, places.query_BT, keys[0]))
+        residual = Residual(self.begin(tokens_BT, layout.query_positions_BT, keys[0]))
         if trace is not None:
             trace.record_residual(residual.x_BTD)
         for layer, block in enumerate(self.blocks):
@@ -194,7 +196,7 @@ class Decoder(nn.Module):
             dropout = self._dropout(keys[layer + 1])
             chosen = chosen_P if layer == len(self.blocks) - 1 else None
             encoding = self.encoding_at(layer)
-            residual = block(residual, encoding, places, dropout, layer, cache, trace, self.backend, chosen)
+            residual = block(residual, encoding, layout, dropout, layer, cache, trace, self.backend, chosen)
             if trace is not None:
                 residual = Residual(residual.whole(dropout))
                 trace.record_residual(residual.x_BTD)
@@ -240,20 +242,21 @@ class Decoder(nn.Module):
         return [self.encoding_at(layer).name for layer in range(self.config.layers)]
 
     @staticmethod
-    def places(
+    def layout(
         tokens_BT: Tensor,
         positions_BT: Tensor | None = None,
         segments_BT: Tensor | None = None,
         cache: Cache | None = None,
         consecutive: bool = False,
-    ) -> Places:
+    ) -> AttentionLayout:
         """Where the tokens stand and what they see.
 
-        `consecutive`: the positions given count up by one within each segment, as those do that are not given.
+        `consecutive`: whether the positions given count up by one within each segment, where whoever gives them has
+        found that out: distances are then taken from the index. Positions that are not given do.
         """
-        consecutive = cache is None and (consecutive or positions_BT is None)
         length = tokens_BT.shape[1]
         before = 0 if cache is None else cache.used
+        consecutive = consecutive or positions_BT is None
         hide: Callable[[], Tensor] | None = None
         onto_cache = cache is not None and before > 0 and (length > 1 or cache.segmented)
         if segments_BT is not None or onto_cache:
@@ -270,7 +273,14 @@ class Decoder(nn.Module):
         if positions_BT is None:
             positions_BT = torch.arange(before, before + length, device=tokens_BT.device)[None]
         key_positions = positions_BT if cache is None else cache.append_positions(positions_BT)
-        return Places(positions_BT, key_positions, hide, length > 1, segments_BT if consecutive else None)
+        return AttentionLayout(
+            positions_BT,
+            key_positions,
+            hide,
+            causal=length > 1,
+            segments_BT=segments_BT if cache is None else None,
+            consecutive=consecutive and cache is None,
+        )
 
     def _check(self, positions_BT: Tensor) -> None:
         if self.last_position is None or positions_BT.is_meta:

@@ -1,0 +1,220 @@
+"""What an encoding contributes to the attention of a layer, as data: what is absent changes nothing.
+
+    logits = scale x (rotated queries) . (rotated keys) + bias by distance + bias of row and column
+    logits = score(logits), -inf where a key is hidden
+    output = output(normalizer(logits) . values)
+
+A backend reads what is there and takes the fastest program that computes it (`model.attention`). So an encoding never
+says how it is run.
+
+Shape letters: B batch (1 where all rows are alike), H heads, T queries, S keys, K head width, D model width, P pairs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.errors import UserError
+
+ByPosition = Callable[[Tensor], Tensor]
+"""Positions (B, T) to numbers of pairs (B, T, P) in fp32."""
+Transform = Callable[[Tensor, Tensor], Tensor]
+"""Queries or keys (B, H, T, K) and positions (B, T) to what takes their place; the last width may change."""
+Pairs = Literal["interleaved", "halves"]
+"""Entry 2i with entry 2i + 1, or entry i of the first half of the rotated entries with entry i of the second."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Pairs of the first entries of queries and keys are rotated by angles that depend on their positions."""
+
+    angles: ByPosition
+    """Radians; of queries and, unless `key_angles` are given, of keys."""
+    key_angles: ByPosition | None = None
+    pairs: Pairs = "interleaved"
+    query_magnitude: ByPosition | None = None
+    """Factors of rotated pairs."""
+    key_magnitude: ByPosition | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether queries and keys are rotated alike, neighbours together, and nothing more."""
+        others = (self.key_angles, self.query_magnitude, self.key_magnitude)
+        return self.pairs == "interleaved" and all(other is None for other in others)
+
+    def of_queries(self, q_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
+        return self._applied(q_BHTK, positions_BT, self.angles, self.query_magnitude)
+
+    def of_keys(self, k_BGTK: Tensor, positions_BT: Tensor) -> Tensor:
+        return self._applied(k_BGTK, positions_BT, self.key_angles or self.angles, self.key_magnitude)
+
+    def _applied(self, x: Tensor, positions_BT: Tensor, angles: ByPosition, magnitude: ByPosition | None) -> Tensor:
+        factors = None if magnitude is None else magnitude(positions_BT)
+        return rotate(x, angles(positions_BT), self.pairs, factors)
+
+
+@dataclass(frozen=True)
+class RowColumnBias:
+    """A number of the query plus a number of the key: (B, H, T) and (B, H, S) in fp32."""
+
+    row_BHT: Tensor
+    column_BHS: Tensor
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a change of scores may read."""
+
+    logits_BHTS: Tensor
+    """Scaled products plus all biases, in fp32; hidden keys are not told apart yet: see `visible_BTS`."""
+    q_BHTK: Tensor
+    """Queries and keys as they were multiplied."""
+    k_BHSK: Tensor
+    layout: AttentionLayout
+    scale: float | Tensor
+    """What the products were multiplied by."""
+    bias_BHTS: Tensor | None
+    """What was added to them."""
+
+    @property
+    def visible_BTS(self) -> Tensor:
+        """True where a key may be seen."""
+        return self.layout.mask_BTS()
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """See the formula above. Every field is optional."""
+
+    rotation: Rotation | None = None
+    queries: Transform | None = None
+    """Any other change of queries; after the rotation. Keys are cached as they are after theirs."""
+    keys: Transform | None = None
+    scale: float | Tensor | None = None
+    """Multiplies the logits, beside the model's own scale: a number, or what broadcasts to (B, H, T, 1)."""
+    distance_bias: Callable[[Tensor], Tensor] | None = None
+    """Added to the logits: integers of any shape to (H, *shape) in fp32."""
+    row_column_bias: RowColumnBias | None = None
+    window: int | tuple[int, ...] | None = None
+    """Keys at this distance and beyond are hidden; one number for all heads, or one for each."""
+    score: Callable[[Scores], Tensor] | None = None
+    """Any other change of logits: to (B, H, T, S) in fp32."""
+    normalizer: Callable[[Tensor, AttentionLayout], Tensor] | None = None
+    """Logits (B, H, T, S), -inf where a key is hidden, to weights; by default the softmax."""
+    output: Callable[[Tensor, AttentionLayout], Tensor] | None = None
+    """Changes the mixed values (B, H, T, K)."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of what is there."""
+        return [each.name for each in fields(self) if getattr(self, each.name) is not None]
+
+    def bias(self, layout: AttentionLayout) -> Tensor | None:
+        """All that is added to logits: broadcasts to (B, H, T, S) in fp32; None for nothing."""
+        found = None
+        if self.distance_bias is not None:
+            found = self.distance_bias(layout.distances_BTS).movedim(0, 1)
+        if self.row_column_bias is not None:
+            both = self.row_column_bias.row_BHT[..., None] + self.row_column_bias.column_BHS[..., None, :]
+            found = both if found is None else found + both
+        return found
+
+    def hidden_by_window(self, layout: AttentionLayout) -> Tensor | None:
+        """True where a window hides a key: (B, 1 or H, T, S)."""
+        if self.window is None:
+            return None
+        distance_B1TS = layout.distances_BTS[:, None]
+        if isinstance(self.window, int):
+            return distance_B1TS >= self.window
+        return distance_B1TS >= torch.tensor(self.window, device=distance_B1TS.device)[:, None, None]
+
+
+NOTHING = Contribution()
+
+
+def combine(contributions: Sequence[Contribution]) -> Contribution:
+    """Several methods in one layer: biases add, scales multiply, windows hide what any of them hides.
+
+    Score and output changes act one after the other. Two normalisers, and two rotations, are an error.
+    """
+    result = NOTHING
+    for each in contributions:
+        for name in ("rotation", "normalizer"):
+            if getattr(result, name) is not None and getattr(each, name) is not None:
+                raise UserError(f"two methods of one layer have a {name}; only one of them can")
+        result = Contribution(
+            rotation=each.rotation or result.rotation,
+            queries=_one_after_the_other(result.queries, each.queries),
+            keys=_one_after_the_other(result.keys, each.keys),
+            scale=_product(result.scale, each.scale),
+            distance_bias=_sum_by_distance(result.distance_bias, each.distance_bias),
+            row_column_bias=_sum_by_row(result.row_column_bias, each.row_column_bias),
+            window=_smaller(result.window, each.window),
+            score=_both_scores(result.score, each.score),
+            normalizer=each.normalizer or result.normalizer,
+            output=_one_after_the_other(result.output, each.output),
+        )
+    return result
+
+
+def _one_after_the_other(first: Callable | None, second: Callable | None) -> Callable | None:
+    if first is None or second is None:
+        return first or second
+    return lambda x, *others: second(first(x, *others), *others)
+
+
+def _product(first: float | Tensor | None, second: float | Tensor | None) -> float | Tensor | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first * second
+
+
+def _sum_by_distance(first: Callable | None, second: Callable | None) -> Callable | None:
+    if first is None or second is None:
+        return first or second
+    return lambda distance: first(distance) + second(distance)
+
+
+def _sum_by_row(first: RowColumnBias | None, second: RowColumnBias | None) -> RowColumnBias | None:
+    if first is None or second is None:
+        return first or second
+    return RowColumnBias(first.row_BHT + second.row_BHT, first.column_BHS + second.column_BHS)
+
+
+def _smaller(first: int | tuple[int, ...] | None, second: int | tuple[int, ...] | None) -> int | tuple[int, ...] | None:
+    if first is None or second is None:
+        return second if first is None else first
+    if isinstance(first, int) and isinstance(second, int):
+        return min(first, second)
+    heads = len(first) if isinstance(first, tuple) else len(second) if isinstance(second, tuple) else 1
+    both = ((each,) * heads if isinstance(each, int) else each for each in (first, second))
+    return tuple(map(min, *both))
+
+
+def _both_scores(
+    first: Callable[[Scores], Tensor] | None, second: Callable[[Scores], Tensor] | None
+) -> Callable | None:
+    if first is None or second is None:
+        return first or second
+    return lambda scores: second(replace(scores, logits_BHTS=first(scores)))
+
+
+def rotate(x_BHTK: Tensor, angles_BTP: Tensor, pairs: Pairs, magnitude_BTP: Tensor | None = None) -> Tensor:
+    """Pairs of the first 2P entries rotated by their angles, in fp32; the rest as it was."""
+    cosine, sine = angles_BTP[:, None].cos(), angles_BTP[:, None].sin()
+    if magnitude_BTP is not None:
+        cosine, sine = cosine * magnitude_BTP[:, None], sine * magnitude_BTP[:, None]
+    rotated, rest = x_BHTK.float().split(
+        [2 * angles_BTP.shape[-1], x_BHTK.shape[-1] - 2 * angles_BTP.shape[-1]], dim=-1
+    )
+    if pairs == "interleaved":
+        a, b = rotated[..., 0::2], rotated[..., 1::2]
+        rotated = torch.stack([a * cosine - b * sine, a * sine + b * cosine], dim=-1).flatten(-2)
+    else:
+        a, b = rotated.chunk(2, dim=-1)
+        rotated = torch.cat([a * cosine - b * sine, a * sine + b * cosine], dim=-1)
+    return torch.cat([rotated, rest], dim=-1).to(x_BHTK.dtype)

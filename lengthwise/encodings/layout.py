@@ -1,0 +1,137 @@
+"""Where queries and keys stand in one pass, and which keys each query may see.
+
+Shape letters: B batch (1 where all rows are alike), T queries, S keys, D model width, C numbers of a token.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from lengthwise.encodings.contribution import Contribution
+    from lengthwise.encodings.encoding import Encoding
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class AttentionLayout:
+    """All that an encoding may know of the pass that it acts in.
+
+    Positions are explicit integers, so that cache, packing and padding need no special case. A token sees the earlier
+    tokens of its own segment; which those are is asked of `hidden_BTS`, never of positions.
+    """
+
+    query_positions_BT: Tensor
+    key_positions_BS: Tensor
+    hide: Callable[[], Tensor] | None = None
+    """Makes `hidden_BTS`, once; None where the causal order says it all."""
+    causal: bool = True
+    """With `hide` None: whether later keys are hidden, or (one cached step) there are none."""
+    segments_BT: Tensor | None = None
+    """Which sequence of its row a token belongs to; None for one sequence a row, and where keys come from a cache."""
+    consecutive: bool = False
+    """Whether positions count up by one within each segment, and there is no cache: then a distance is a difference of
+    index. Found out by whoever makes the layout, never taken for granted."""
+    layer: int = 0
+    layer_input_BTD: Tensor | None = None
+    """What the layer reads, normalised, for the tokens of the queries; None before the first layer."""
+    token_numbers_BSC: Tensor | None = None
+    """What `Encoding.token_numbers` made of the layer's input for the tokens of all keys, cached ones too."""
+    tracks: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    """Further positions that a placement gives tokens, by name: of the queries and of the keys."""
+    _said: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
+    """What encodings have said of this pass; layers that share an encoding ask it once."""
+
+    @property
+    def hidden_BTS(self) -> Tensor | None:
+        """True where a key may not be seen; None where the causal order says it all."""
+        return None if self.hide is None else self.hide()
+
+    def mask_BTS(self) -> Tensor:
+        """True where a key may be seen; its batch is 1 where all rows are alike."""
+        return self.queries_mask(slice(None))
+
+    @property
+    def visible_BT(self) -> Tensor:
+        """How many keys each query sees, itself among them."""
+        return self.once(None, "visible", lambda: self.mask_BTS().sum(-1))
+
+    @property
+    def distances_BTS(self) -> Tensor:
+        """How far each key lies before each query, 0 for the query itself and for later keys.
+
+        From positions; from the index in the row, which is the same for every pair that sees each other and for all
+        rows alike, where positions are consecutive.
+        """
+
+        def find() -> Tensor:
+            if not self.consecutive:
+                return distances(self.query_positions_BT, self.key_positions_BS)
+            index = torch.arange(self.key_positions_BS.shape[1], device=self.key_positions_BS.device)[None]
+            return distances(index, index)
+
+        return self.once(None, "distances", find)
+
+    def at_layer(self, layer: int, layer_input_BTD: Tensor, token_numbers_BSC: Tensor | None) -> "AttentionLayout":
+        """The same pass, as a layer sees it."""
+        return replace(self, layer=layer, layer_input_BTD=layer_input_BTD, token_numbers_BSC=token_numbers_BSC)
+
+    def queries(self, chosen: slice | Tensor) -> "AttentionLayout":
+        """The same keys, and only some of the queries, by their index in the row."""
+        hidden_BQS = ~self.queries_mask(chosen)
+        return replace(
+            self,
+            query_positions_BT=self.query_positions_BT[:, chosen],
+            hide=lambda: hidden_BQS,
+            causal=False,
+            segments_BT=None,
+            consecutive=False,
+            layer_input_BTD=None if self.layer_input_BTD is None else self.layer_input_BTD[:, chosen],
+            tracks={name: (query[:, chosen], key) for name, (query, key) in self.tracks.items()},
+            _said={},
+        )
+
+    def block(self, first: int, end: int) -> "AttentionLayout":
+        """Queries `first` to `end` of a lone causal sequence, and the keys that they may see."""
+        chosen = slice(first, end)
+        hidden_BQS = ~self.queries_mask(chosen)[:, :, :end]
+        numbers = self.token_numbers_BSC
+        return replace(
+            self.queries(chosen),
+            key_positions_BS=self.key_positions_BS[:, :end],
+            hide=lambda: hidden_BQS,
+            token_numbers_BSC=None if numbers is None else numbers[:, :end],
+            tracks={name: (query[:, chosen], key[:, :end]) for name, (query, key) in self.tracks.items()},
+        )
+
+    def queries_mask(self, chosen: slice | Tensor) -> Tensor:
+        """The rows of `mask_BTS` of some queries, made without the others."""
+        if self.hide is not None:
+            return ~self.hide()[:, chosen]
+        queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
+        device = self.query_positions_BT.device
+        last_Q = torch.arange(keys - queries, keys, device=device)[chosen]  # the key that is the query itself
+        seen_QS = torch.arange(keys, device=device) <= last_Q[:, None]
+        return (seen_QS if self.causal else torch.ones_like(seen_QS))[None]
+
+    def contribution(self, encoding: "Encoding") -> "Contribution":
+        """What an encoding contributes here; asked once for all layers where it does not read a layer's input."""
+        if encoding.reads_layer_input:
+            return encoding.contribute(self)
+        return self.once(encoding, "contribution", lambda: encoding.contribute(self))
+
+    def once(self, asked: object, what: str, ask: Callable[[], A]) -> A:
+        """What `ask` returns, asked once in this pass."""
+        key = (id(asked), what)
+        if key not in self._said:
+            self._said[key] = (asked, ask())  # what was asked is kept: a number of its own must stay its own
+        return cast(A, self._said[key][1])
+
+
+def distances(query_BT: Tensor, key_BS: Tensor) -> Tensor:
+    """How far each key lies before each query: (B, T, S) integers, 0 for the query itself and for later keys."""
+    return (query_BT[:, :, None] - key_BS[:, None, :]).clamp(min=0)
