@@ -51,8 +51,9 @@ class Encoding(nn.Module):
     """Whether adding a constant to all positions changes nothing; checked by the contract tests."""
     per_layer: bool = False
     """Whether each layer has an instance, and so parameters, of its own; by default all layers share one."""
-    reads_layer_input: ClassVar[bool] = False
-    """Whether `contribute` reads what the layer reads, so that it must be asked anew in every layer."""
+    reads_layer: ClassVar[bool] = False
+    """Whether what it contributes depends on the layer: its number, or what it reads. Else it is asked once for all
+    layers, and is not told which one."""
 
     @dataclass(frozen=True)
     class Config:

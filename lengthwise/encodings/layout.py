@@ -36,9 +36,10 @@ class AttentionLayout:
     consecutive: bool = False
     """Whether positions count up by one within each segment, and there is no cache: then a distance is a difference of
     index. Found out by whoever makes the layout, never taken for granted."""
-    layer: int = 0
+    layer: int | None = None
+    """Its number, from 0; this and what follows are None for an encoding that does not ask for its layer."""
     layer_input_BTD: Tensor | None = None
-    """What the layer reads, normalised, for the tokens of the queries; None before the first layer."""
+    """What the layer reads, normalised, for the tokens of the queries."""
     token_numbers_BSC: Tensor | None = None
     """What `Encoding.token_numbers` made of the layer's input for the tokens of all keys, cached ones too."""
     tracks: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -119,10 +120,11 @@ class AttentionLayout:
         return (seen_QS if self.causal else torch.ones_like(seen_QS))[None]
 
     def contribution(self, encoding: "Encoding") -> "Contribution":
-        """What an encoding contributes here; asked once for all layers where it does not read a layer's input."""
-        if encoding.reads_layer_input:
+        """What an encoding contributes here; asked once for all layers where it does not depend on the layer."""
+        if encoding.reads_layer:
             return encoding.contribute(self)
-        return self.once(encoding, "contribution", lambda: encoding.contribute(self))
+        anywhere = replace(self, layer=None, layer_input_BTD=None, token_numbers_BSC=None)
+        return self.once(encoding, "contribution", lambda: encoding.contribute(anywhere))
 
     def once(self, asked: object, what: str, ask: Callable[[], A]) -> A:
         """What `ask` returns, asked once in this pass."""

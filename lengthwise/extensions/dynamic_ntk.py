@@ -1,6 +1,6 @@
 """Dynamic NTK scaling (emozilla 2023): the base grows with the length of the sequence at hand.
 
-Shape letters: B batch, T tokens, P turned pairs.
+Shape letters: B batch, T tokens, P rotated pairs.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from lengthwise.extensions.rescaling import Rescaling, sequence_lengths
 class DynamicNtk(Rescaling):
     """NTK scaling whose factor follows the length of each sequence; within the trained length nothing changes.
 
-    All tokens of a sequence of length T are turned by the factor of T. So the keys of a shorter sequence are not those
+    All tokens of a sequence of length T are rotated by the factor of T. So the keys of a shorter sequence are not those
     of a longer one, and decoding beyond the trained length with a cache, which would mix them, is refused. Padding on
     the right that no segment tells apart counts as part of the sequence.
     """
@@ -26,7 +26,7 @@ class DynamicNtk(Rescaling):
     @dataclass(frozen=True)
     class Config:
         factor: float
-        """At length T > L, the trained length, the slowest pair turns slower by factor x T / L - (factor - 1)."""
+        """At length T > L, the trained length, the slowest pair rotates slower by factor x T / L - (factor - 1)."""
 
         def __post_init__(self) -> None:
             if self.factor < 1:

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.errors import UserError
-from lengthwise.extensions.extension import Extension, extensions_of, recast, sharing_weights
+from lengthwise.extensions.extension import Extension, contribution_of, extensions_of, sharing_weights, wrapped
 from lengthwise.model.cache import Cache
 from lengthwise.model.decoder import Decoder
 
@@ -19,13 +18,13 @@ class Extended(Decoder):
     """What `extended` makes of a decoder."""
 
     def new_cache(self, batch: int, capacity: int) -> Cache:
-        """Refuses where keys would have to be turned anew with every token."""
+        """Refuses where keys would have to be rotated anew with every token."""
         for encoding in self.distinct_encodings():
             trained = encoding.geometry.trained_context
             for extension in extensions_of(encoding):
                 if extension.by_length and capacity > trained:
                     raise UserError(
-                        f"{extension.name} turns all keys anew as a sequence grows beyond the trained {trained} "
+                        f"{extension.name} rotates all keys anew as a sequence grows beyond the trained {trained} "
                         f"tokens, and a cache keeps them as they were: read whole sequences instead"
                     )
         return super().new_cache(batch, capacity)
@@ -55,7 +54,7 @@ def make_extension(table: Mapping[str, Any]) -> Extension:
 
 
 def extended(model: Decoder, extensions: Sequence[Extension], context: int | None = None) -> Extended:
-    """The trained `model`, stretched: the first extension acts next to the encoding, the last one outermost.
+    """The trained `model`, extended: the first extension acts next to the encoding, the last one outermost.
 
     All weights are shared with the trained model, and frozen but for what the extensions train; the trained model stays
     as it is. To train more, extend a deep copy of it and unfreeze that.
@@ -70,13 +69,14 @@ def extended(model: Decoder, extensions: Sequence[Extension], context: int | Non
     for layer in range(model.config.layers):
         trained = model.encoding_at(layer)
         # Layers that share an encoding go on sharing it, where nothing tells them apart.
-        key = (trained, layer if any(each.per_layer and each.applies(trained) for each in extensions) else 0)
+        contribution = contribution_of(trained)
+        key = (trained, layer if any(each.per_layer and each.applies(contribution) for each in extensions) else 0)
         if key not in made:
             first = trained not in bare
             if first:
                 bare[trained] = sharing_weights(trained, frozen=True)
                 bare[trained].geometry = dataclasses.replace(trained.geometry, context=context)
-            made[key] = _wrapped(bare[trained] if first else _without_embedding(bare[trained]), extensions, layer)
+            made[key] = wrapped(bare[trained], tuple(extensions), embeds=first)
         chosen.append(made[key])
     weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("encodings.")}
     with torch.device("meta"):  # it is given weights, and needs none of its own
@@ -90,25 +90,8 @@ def extended(model: Decoder, extensions: Sequence[Extension], context: int | Non
     return stretched.train(model.training)
 
 
-def _wrapped(encoding: Encoding, extensions: Sequence[Extension], layer: int) -> Encoding:
-    for extension in extensions:
-        if extension.applies(encoding):
-            encoding = extension.wrap(encoding, layer)
-    return encoding
-
-
-def _without_embedding(encoding: Encoding) -> Encoding:
-    """For further layers: a decoder asks each distinct encoding to embed, and it did so once."""
-
-    class Unembedded(type(encoding)):
-        def embed(self, x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
-            return x_BTD
-
-    return recast(encoding, Unembedded)
-
-
 def _check_applies(extension: Extension, model: Decoder) -> None:
-    if not any(extension.applies(encoding) for encoding in model.distinct_encodings()):
+    if not any(extension.applies(contribution_of(encoding)) for encoding in model.distinct_encodings()):
         names = ", ".join(dict.fromkeys(model.encoding_names()))
         raise UserError(
             f"{extension.name} applies to no layer of this model (encodings: {names}); it needs {extension.needs}"

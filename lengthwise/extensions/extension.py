@@ -1,26 +1,29 @@
-"""The seam of extensions: one wraps the encoding of a trained model and overrides the same hooks."""
+"""The seam of extensions: one maps what a trained model's encoding contributes to what it shall contribute instead."""
 
 import copy
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.contribution import Contribution
+from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
 
 M = TypeVar("M", bound=nn.Module)
 
 
 class Extension:
-    """Settings, and how an encoding acts under them. Stateless: what it answers depends on nothing asked before."""
+    """Settings, and what becomes of a contribution under them. Stateless: it depends on nothing asked before."""
 
     name: ClassVar[str]
     per_layer: ClassVar[bool] = False
-    """Whether layers that share an encoding need a wrapped one each."""
-    turns: ClassVar[bool] = False
-    """Whether it changes how positions turn pairs: an encoding takes one such extension, not two."""
+    """Whether layers that share an encoding need an extended one each."""
+    rotates: ClassVar[bool] = False
+    """Whether it changes how positions rotate pairs: an encoding takes one such extension, not two."""
     last: ClassVar[bool] = False
     """Whether no other extension may come after it."""
     needs: ClassVar[str] = "another encoding"
@@ -43,7 +46,12 @@ class Extension:
         """
         return False
 
-    def applies(self, encoding: Encoding) -> bool:
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether what it does stays the same when a constant is added to all positions."""
+        return not self.by_length
+
+    def applies(self, contribution: Contribution) -> bool:
         """Whether there is anything to extend; layers to which it does not apply stay as they are."""
         return True
 
@@ -51,44 +59,106 @@ class Extension:
         """The longest sequence that it is made for; 0 where it says nothing about that."""
         return 0
 
-    def subclass(self, encoding: Encoding, layer: int) -> type[Encoding]:
-        """A subclass of the encoding's own class, which overrides the hooks that change in `layer`.
+    def check(self, contribution: Contribution, geometry: Geometry) -> None:
+        """Refuses, with a UserError, what it is not made for."""
 
-        What it does not override stays the encoding's own, also for the kernels, which ask the class for it.
-        """
+    def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:
+        """What takes the place of `contribution` in the layer of `layout`."""
         raise NotImplementedError
 
-    def wrap(self, encoding: Encoding, layer: int) -> Encoding:
-        """The encoding, with the same weights, as it acts in `layer` of the extended model."""
-        if not self.applies(encoding):
-            raise UserError(f"{self.name} does not apply to the encoding {encoding.name!r}; it needs {self.needs}")
-        before = extensions_of(encoding)
-        for other in before:
-            if other.turns and self.turns:
-                raise UserError(
-                    f"{self.name} does not stack with {other.name}: both change how positions turn queries and keys"
-                )
-            if other.last:
-                raise UserError(f"{self.name} cannot come after {other.name}, which must be the last extension")
-        cls = self.subclass(encoding, layer)
-        cls.extensions = (*before, self)  # pyrefly: ignore
-        return recast(encoding, cls)
+    def resolved(self, contribution: Contribution, geometry: Geometry) -> dict[str, Any]:
+        """The facts that follow from its settings and from what is extended."""
+        return {}
 
     def parameters(self) -> list[nn.Parameter]:
         """What may be trained; everything else is frozen."""
         return []
 
+    def attach(self, geometry: Geometry) -> None:
+        """Is told the model, once for each extended encoding: makes parameters that depend on its shape."""
 
-def recast(encoding: Encoding, cls: type[Encoding]) -> Encoding:
-    """A copy of `encoding`, with the same weights, that is of the class `cls`."""
-    made = sharing_weights(encoding)
-    made.__class__ = cls
-    return made
+
+class ExtendedEncoding(Encoding):
+    """An encoding and the extensions that act on what it contributes, the first one next to it."""
+
+    def __init__(self, encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool = True) -> None:
+        """`embeds`: whether it changes embeddings as the encoding does; only one of several for one encoding may."""
+        super().__init__(encoding.config, encoding.geometry)
+        self.encoding, self.extensions, self.embeds = encoding, extensions, embeds
+        for extension in extensions:
+            extension.attach(encoding.geometry)
+        trained = [parameter for extension in extensions for parameter in extension.parameters()]
+        self.trained = nn.ParameterList(trained)
+
+    @property
+    def name(self) -> str:  # pyrefly: ignore
+        return self.encoding.name
+
+    @property
+    def shift_invariant(self) -> bool:  # pyrefly: ignore
+        return self.encoding.shift_invariant and all(each.shift_invariant for each in self.extensions)
+
+    @property
+    def reads_layer(self) -> bool:  # pyrefly: ignore
+        return self.encoding.reads_layer or any(each.per_layer for each in self.extensions)
+
+    @property
+    def last_position(self) -> int | None:
+        return self.encoding.last_position
+
+    def embed(self, x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
+        return self.encoding.embed(x_BTD, positions_BT) if self.embeds else x_BTD
+
+    def token_numbers(self, layer_input_BTD: Tensor) -> Tensor | None:
+        return self.encoding.token_numbers(layer_input_BTD)
+
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        contribution = self.encoding.contribute(layout)
+        for extension in self.extensions:
+            contribution = extension.extend(contribution, layout, self.geometry)
+        return contribution
+
+    def resolved(self) -> dict[str, Any]:
+        facts, contribution = self.encoding.resolved(), contribution_of(self.encoding)
+        for extension in self.extensions:
+            facts |= extension.resolved(contribution, self.geometry)
+        return facts
+
+
+def contribution_of(encoding: Encoding) -> Contribution:
+    """What an encoding contributes to a short sequence: which parts there are, and functions of position."""
+    device = next((each.device for each in chain(encoding.parameters(), encoding.buffers())), None)
+    last = encoding.last_position
+    positions_BT = torch.arange(4 if last is None else min(4, last + 1), device=device)[None]
+    x_BTD = torch.zeros(1, positions_BT.shape[1], encoding.geometry.width, device=device)
+    layout = AttentionLayout(positions_BT, positions_BT, segments_BT=torch.ones_like(positions_BT), consecutive=True)
+    with torch.no_grad():
+        return encoding.contribute(layout.at_layer(0, x_BTD, encoding.token_numbers(x_BTD)))
+
+
+def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool = True) -> Encoding:
+    """The encoding with those extensions that apply to it; refuses what does not go together."""
+    contribution, chosen = contribution_of(encoding), []
+    for extension in extensions:
+        if not extension.applies(contribution):
+            continue
+        for other in chosen:
+            if other.rotates and extension.rotates:
+                raise UserError(
+                    f"{extension.name} does not stack with {other.name}: both change how positions rotate queries and keys"
+                )
+            if other.last:
+                raise UserError(f"{extension.name} cannot come after {other.name}, which must be the last extension")
+            if extension.per_layer and type(other) is type(extension):
+                raise UserError(f"{extension.name} does not stack with itself: one for each head is all there is")
+        extension.check(contribution, encoding.geometry)
+        chosen.append(extension)
+    return ExtendedEncoding(encoding, tuple(chosen), embeds) if chosen or not embeds else encoding
 
 
 def extensions_of(encoding: Encoding) -> tuple[Extension, ...]:
-    """What an encoding has been wrapped in, first one first."""
-    return getattr(type(encoding), "extensions", ())
+    """What an encoding is extended by, first one first."""
+    return encoding.extensions if isinstance(encoding, ExtendedEncoding) else ()
 
 
 def sharing_weights(module: M, frozen: bool = False) -> M:

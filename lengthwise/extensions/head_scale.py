@@ -3,12 +3,14 @@
 Shape letters: B batch, H query heads, T queries, L layers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.contribution import Contribution
+from lengthwise.encodings.encoding import Geometry
+from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
 from lengthwise.extensions.extension import Extension
 
@@ -55,33 +57,19 @@ class HeadScale(Extension):
         """To be called after each step of the optimizer."""
         self.scales_LH.clamp_(min=self.config.floor)
 
-    def subclass(self, encoding: Encoding, layer: int) -> type[Encoding]:
-        if any(name == "scales_LH" for name, _ in encoding.named_parameters(recurse=False)):
-            raise UserError("head-scale does not stack with head-scale: one scale for each head is all there is")
-
-        class HeadScaled(type(encoding)):
-            scales_LH: nn.Parameter
-
-            def scale(self, positions_BT: Tensor) -> Tensor:
-                if self.scales_LH.dtype != torch.float32:
-                    raise UserError(
-                        f"the scales of head-scale must stay in fp32 (bf16 steps near 1.6 are 0.0078), not "
-                        f"{self.scales_LH.dtype}: cast the trained model before it is extended"
-                    )
-                return super().scale(positions_BT) * self.scales_LH[layer, :, None, None]
-
-        return HeadScaled
-
-    def wrap(self, encoding: Encoding, layer: int) -> Encoding:
-        made = super().wrap(encoding, layer)
-        made.register_parameter("scales_LH", self._scales_of(encoding.geometry))
-        return made
-
-    def _scales_of(self, geometry: Geometry) -> nn.Parameter:
+    def attach(self, geometry: Geometry) -> None:
         shape = (geometry.layers, geometry.heads)
         if self._scales_LH is None:
             self._scales_LH = nn.Parameter(torch.full(shape, self.config.initial, dtype=torch.float32))
         if self._scales_LH.shape != shape:
             have, want = tuple(self._scales_LH.shape), shape
             raise UserError(f"this head-scale has scales for {have} layers and heads, and the model has {want}")
-        return self._scales_LH
+
+    def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:
+        if self.scales_LH.dtype != torch.float32:
+            raise UserError(
+                f"the scales of head-scale must stay in fp32 (bf16 steps near 1.6 are 0.0078), not "
+                f"{self.scales_LH.dtype}: cast the trained model before it is extended"
+            )
+        factor = self.scales_LH[layout.layer, :, None, None]
+        return replace(contribution, scale=factor if contribution.scale is None else contribution.scale * factor)

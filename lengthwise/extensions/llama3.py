@@ -1,6 +1,6 @@
 """The rescaling of Llama 3.1 (Grattafiori et al. 2024): long waves interpolated, short ones left alone.
 
-Shape letters: P turned pairs.
+Shape letters: P rotated pairs.
 """
 
 import math
@@ -20,11 +20,11 @@ class Llama3(Rescaling):
     @dataclass(frozen=True)
     class Config:
         factor: float
-        """By how much slower the slow pairs turn. Published: 8."""
+        """By how much slower the slow pairs rotate. Published: 8."""
         low: float = 1.0
-        """Pairs with fewer turns than this within the trained length are slower by the whole factor."""
+        """Pairs with fewer rotations than this within the trained length are slower by the whole factor."""
         high: float = 4.0
-        """Pairs with more turns than this stay as they are."""
+        """Pairs with more rotations than this stay as they are."""
 
         def __post_init__(self) -> None:
             if self.factor < 1:
@@ -38,6 +38,6 @@ class Llama3(Rescaling):
         return int(self.config.factor * trained_context)
 
     def frequencies(self, trained_P: Tensor, positions_BT: Tensor, geometry: Geometry) -> Tensor:
-        turns_P = geometry.trained_context * trained_P / (2 * math.pi)
-        kept_P = ((turns_P - self.config.low) / (self.config.high - self.config.low)).clamp(0, 1)
+        rotations_P = geometry.trained_context * trained_P / (2 * math.pi)
+        kept_P = ((rotations_P - self.config.low) / (self.config.high - self.config.low)).clamp(0, 1)
         return trained_P * (1 - (1 - kept_P) * (1 - 1 / self.config.factor))

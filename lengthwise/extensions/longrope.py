@@ -1,6 +1,6 @@
 """LongRoPE (Ding et al. 2024) as released with Phi-3: a searched factor for each pair, one set for long sequences.
 
-Shape letters: B batch, T tokens, P turned pairs.
+Shape letters: B batch, T tokens, P rotated pairs.
 """
 
 import math
@@ -16,7 +16,7 @@ from lengthwise.extensions.rescaling import Rescaling, sequence_lengths
 
 
 class LongRope(Rescaling):
-    """Turns each pair slower by a factor of its own: one set up to the trained length, another one beyond.
+    """Rotates each pair slower by a factor of its own: one set up to the trained length, another one beyond.
 
     The magnitude holds at every length, as released. The first tokens, which the paper leaves as they are, are treated
     as all others, as released.
@@ -29,17 +29,17 @@ class LongRope(Rescaling):
         factor: float
         """How many times the trained length is to be met; gives the magnitude."""
         long: tuple[float, ...]
-        """By how much slower each pair turns, fastest pair first, in sequences longer than the trained length."""
+        """By how much slower each pair rotates, fastest pair first, in sequences longer than the trained length."""
         short: tuple[float, ...]
         """The same in sequences up to the trained length."""
         choice: Literal["length", "long"] = "length"
         """By the length of each sequence, as released; or always long, with which a cache can go beyond it."""
         attention_factor: float | None = None
         """Magnitude of queries and keys; by default sqrt(1 + ln(factor) / ln(trained length))."""
-        magnitude_on: Literal["logits", "turned"] = "turned"
-        """On turned entries alone, as released, or its square on whole logits.
+        magnitude_on: Literal["logits", "rotated"] = "rotated"
+        """On rotated entries alone, as released, or its square on whole logits.
 
-        The same where whole heads are turned.
+        The same where whole heads are rotated.
         """
 
         def __post_init__(self) -> None:
@@ -68,12 +68,12 @@ class LongRope(Rescaling):
         return math.sqrt(1 + math.log(self.config.factor) / math.log(geometry.trained_context))
 
     @property
-    def magnitude_on(self) -> Literal["logits", "turned"]:
+    def magnitude_on(self) -> Literal["logits", "rotated"]:
         return self.config.magnitude_on
 
-    def check(self, trained_P: Tensor) -> None:
+    def check_frequencies(self, trained_P: Tensor) -> None:
         if len(trained_P) != len(self.config.long):
-            raise UserError(f"longrope has factors for {len(self.config.long)} pairs, and {len(trained_P)} are turned")
+            raise UserError(f"longrope has factors for {len(self.config.long)} pairs, and {len(trained_P)} are rotated")
 
     def frequencies(self, trained_P: Tensor, positions_BT: Tensor, geometry: Geometry) -> Tensor:
         long_P = trained_P / trained_P.new_tensor(self.config.long)

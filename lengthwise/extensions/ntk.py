@@ -1,6 +1,6 @@
-"""NTK-aware scaling (bloc97 2023): a larger base, so that the slowest pair turns slower and the fastest does not.
+"""NTK-aware scaling (bloc97 2023): a larger base, so that the slowest pair rotates slower and the fastest does not.
 
-Shape letters: P turned pairs.
+Shape letters: P rotated pairs.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from lengthwise.extensions.rescaling import Rescaling
 
 
 def change_base(frequencies_P: Tensor, factor: Tensor | float) -> Tensor:
-    """Of d turned entries: base x factor^(d / (d - 2)), which makes the slowest pair exactly `factor` times slower.
+    """Of d rotated entries: base x factor^(d / (d - 2)), which makes the slowest pair exactly `factor` times slower.
 
     As a power of the pair's index this needs no base: base'^(-2i/d) = base^(-2i/d) x factor^(-2i/(d-2)).
     """
@@ -23,7 +23,7 @@ def change_base(frequencies_P: Tensor, factor: Tensor | float) -> Tensor:
 
 
 class Ntk(Rescaling):
-    """Turns pairs slower the slower they were: not at all the fastest, by the whole factor the slowest."""
+    """Rotates pairs slower the slower they were: not at all the fastest, by the whole factor the slowest."""
 
     name = "ntk"
     geometric = True
@@ -31,7 +31,7 @@ class Ntk(Rescaling):
     @dataclass(frozen=True)
     class Config:
         factor: float
-        """By how much slower the slowest pair turns."""
+        """By how much slower the slowest pair rotates."""
 
         def __post_init__(self) -> None:
             if self.factor < 1:

@@ -9,7 +9,7 @@ from lengthwise.extensions.rescaling import Rescaling
 
 
 class PositionInterpolation(Rescaling):
-    """Turns every pair slower by one factor, so that long sequences lie within the trained angles."""
+    """Rotates every pair slower by one factor, so that long sequences lie within the trained angles."""
 
     name = "position-interpolation"
 

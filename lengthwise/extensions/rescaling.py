@@ -1,27 +1,29 @@
-"""What the rescalings of rotary positions have in common: pairs are turned at other frequencies.
+"""What the rescalings of rotary positions have in common: pairs are rotated at other frequencies.
 
-Shape letters: B batch, H heads, T tokens, K head width, P turned pairs.
+Shape letters: B batch, H heads, T tokens, K head width, P rotated pairs.
 """
 
 import math
-from itertools import chain
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.contribution import ByPosition, Contribution, Rotation
+from lengthwise.encodings.encoding import Geometry
+from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
 from lengthwise.extensions.extension import Extension
 
-NEEDS_ANGLES = "queries and keys that are turned by angles, as those of rotary"
+NEEDS_ROTATION = "queries and keys that are rotated by angles, as those of rotary"
 
 
 class Rescaling(Extension):
-    """Works on every encoding whose `angles` grow linearly with the position, from their values at position 1."""
+    """Works on every encoding whose angles grow linearly with the position, from their values at position 1."""
 
-    turns = True
-    needs = NEEDS_ANGLES
+    rotates = True
+    needs = NEEDS_ROTATION
     geometric: ClassVar[bool] = False
     """Whether it takes for granted that the frequencies are a geometric series, of two pairs or more."""
 
@@ -30,74 +32,79 @@ class Rescaling(Extension):
         raise NotImplementedError
 
     def magnitude(self, geometry: Geometry) -> float:
-        """What turned queries and keys are multiplied by, each: logits are multiplied by its square."""
+        """What rotated queries and keys are multiplied by, each: logits are multiplied by its square."""
         return 1.0
 
     @property
-    def magnitude_on(self) -> Literal["logits", "turned"]:
-        """Whether the square is put on whole logits, or the magnitude on turned entries alone."""
+    def magnitude_on(self) -> Literal["logits", "rotated"]:
+        """Whether the square is put on whole logits, or the magnitude on rotated entries alone."""
         return "logits"
 
-    def applies(self, encoding: Encoding) -> bool:
-        return has_angles(encoding)
+    def applies(self, contribution: Contribution) -> bool:
+        return contribution.rotation is not None
 
-    def subclass(self, encoding: Encoding, layer: int) -> type[Encoding]:
-        extension, magnitude = self, self.magnitude(encoding.geometry)
-        trained_P = trained_frequencies(encoding, self.name)
-        self.check(trained_P)
-        turned = 2 * len(trained_P)
+    def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:
+        rotation, magnitude = contribution.rotation, self.magnitude(geometry)
+        if rotation is None:
+            return contribution
+        key_angles = None if rotation.key_angles is None else self._rescaled(rotation.key_angles, geometry)
+        rescaled = replace(rotation, angles=self._rescaled(rotation.angles, geometry), key_angles=key_angles)
+        if magnitude == 1:
+            return replace(contribution, rotation=rescaled)
+        if self.magnitude_on == "logits":
+            scale = magnitude**2 if contribution.scale is None else contribution.scale * magnitude**2
+            return replace(contribution, rotation=rescaled, scale=scale)
+        larger = [
+            _times(factors, rescaled.angles, magnitude)
+            for factors in (rotation.query_magnitude, rotation.key_magnitude)
+        ]
+        return replace(contribution, rotation=replace(rescaled, query_magnitude=larger[0], key_magnitude=larger[1]))
 
-        class Rescaled(type(encoding)):
-            shift_invariant = type(encoding).shift_invariant and not extension.by_length
+    def _rescaled(self, angles: ByPosition, geometry: Geometry) -> ByPosition:
+        def rescaled(positions_BT: Tensor) -> Tensor:
+            one = torch.ones(1, 1, dtype=torch.int64, device=positions_BT.device)
+            frequencies = self.frequencies(angles(one)[0, 0], positions_BT, geometry)
+            return positions_BT[..., None].float() * frequencies
 
-            def angles(self, positions_BT: Tensor) -> Tensor:
-                one = torch.ones(1, 1, dtype=torch.int64, device=positions_BT.device)
-                angles_BTP = super().angles(one)
-                assert angles_BTP is not None
-                frequencies = extension.frequencies(angles_BTP[0, 0], positions_BT, self.geometry)
-                return positions_BT[..., None].float() * frequencies
+        return rescaled
 
-            def resolved(self) -> dict[str, Any]:
-                slowest = float(self.angles(_positions([[1]], self))[0, 0, -1])
-                facts = {"slowest_wavelength": 2 * math.pi / slowest, "magnitude": magnitude}
-                return {**super().resolved(), **facts}
+    def check(self, contribution: Contribution, geometry: Geometry) -> None:
+        rotation = contribution.rotation
+        assert rotation is not None
+        trained_P = trained_frequencies(rotation, self.name)
+        self.check_frequencies(trained_P)
 
-        class WithLargerLogits(Rescaled):
-            def scale(self, positions_BT: Tensor) -> float | Tensor:
-                return super().scale(positions_BT) * magnitude**2
-
-        class WithLargerPairs(Rescaled):
-            def rotate(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
-                x_BHTK = super().rotate(x_BHTK, positions_BT)
-                larger = (x_BHTK[..., :turned].float() * magnitude).to(x_BHTK.dtype)
-                return torch.cat([larger, x_BHTK[..., turned:]], dim=-1)
-
-        larger = WithLargerLogits if self.magnitude_on == "logits" else WithLargerPairs
-        return Rescaled if magnitude == 1 else larger
-
-    def check(self, trained_P: Tensor) -> None:
+    def check_frequencies(self, trained_P: Tensor) -> None:
         """Refuses frequencies that the formula is not made for."""
         if not self.geometric:
             return
         steps = trained_P.double().log().diff()
         if len(steps) == 0:
-            raise UserError(f"{self.name} needs two turned pairs or more, not {len(trained_P)}")
+            raise UserError(f"{self.name} needs two rotated pairs or more, not {len(trained_P)}")
         if not torch.allclose(steps, steps[:1], rtol=1e-4):
             raise UserError(f"{self.name} is defined for frequencies in a geometric series, which these are not")
 
+    def resolved(self, contribution: Contribution, geometry: Geometry) -> dict[str, Any]:
+        assert contribution.rotation is not None
+        rescaled = self._rescaled(contribution.rotation.angles, geometry)
+        slowest = float(rescaled(torch.ones(1, 1, dtype=torch.int64))[0, 0, -1])
+        return {"slowest_wavelength": 2 * math.pi / slowest, "magnitude": self.magnitude(geometry)}
 
-def has_angles(encoding: Encoding) -> bool:
-    return type(encoding).angles is not Encoding.angles
+
+def _times(factors: ByPosition | None, angles: ByPosition, magnitude: float) -> ByPosition:
+    """Factors of pairs, `magnitude` times as large; where there are none, as many as there are angles."""
+    if factors is not None:
+        return lambda positions_BT: factors(positions_BT) * magnitude
+    return lambda positions_BT: torch.full_like(angles(positions_BT), magnitude)
 
 
-def trained_frequencies(encoding: Encoding, name: str) -> Tensor:
+def trained_frequencies(rotation: Rotation, name: str) -> Tensor:
     """Radians per token of each pair; refuses angles that are not linear in position. `name`: of who asks."""
-    positions_BT = _positions([[0, 1, 2, 7]], encoding)
-    angles_BTP = encoding.angles(positions_BT)
-    assert angles_BTP is not None
+    positions_BT = torch.tensor([[0, 1, 2, 7]])
+    angles_BTP = rotation.angles(positions_BT)
     frequencies_P = angles_BTP[0, 1]
     if not torch.allclose(angles_BTP, positions_BT[..., None] * frequencies_P):
-        raise UserError(f"{name} needs angles that grow linearly with position; those of {encoding.name!r} do not")
+        raise UserError(f"{name} needs angles that grow linearly with position; these do not")
     return frequencies_P
 
 
@@ -112,9 +119,3 @@ def sequence_lengths(positions_BT: Tensor) -> Tensor:
     sequence_BT = starts_BT.cumsum(dim=1)
     last_BT = torch.zeros_like(positions_BT).scatter_reduce(1, sequence_BT, positions_BT, reduce="amax")
     return last_BT.gather(1, sequence_BT) + 1
-
-
-def _positions(values: list[list[int]], encoding: Encoding) -> Tensor:
-    """On the device of the encoding, where it has one."""
-    found = next(chain(encoding.parameters(), encoding.buffers()), None)
-    return torch.tensor(values, device=None if found is None else found.device)

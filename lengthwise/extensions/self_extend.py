@@ -3,29 +3,31 @@
 Shape letters: B batch, H heads, T queries, S keys, K head width.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding, distances
+from lengthwise.encodings.contribution import Contribution, Scores
+from lengthwise.encodings.encoding import Geometry
+from lengthwise.encodings.layout import AttentionLayout, distances
 from lengthwise.errors import UserError
 from lengthwise.extensions.extension import Extension
-from lengthwise.extensions.rescaling import NEEDS_ANGLES, has_angles
+from lengthwise.extensions.rescaling import NEEDS_ROTATION
 
 
 class SelfExtend(Extension):
     """Keeps distances within a window, and counts those beyond it in groups, so that they stay within the trained ones.
 
-    Two sets of angles for one pair of query and key: neither is put on them beforehand. They arrive unturned (in the
-    cache too), and what is added to the logits is the whole of them; the usual product is multiplied by zero. Attention
-    is therefore written out, and two products of queries and keys are made.
+    Two sets of angles for one pair of query and key: neither is put on them beforehand. They are multiplied, and
+    cached, as they are before any rotation, and the change of scores makes the logits anew. Attention is therefore
+    eager, and two more products of queries and keys are made.
     """
 
     name = "self-extend"
-    turns = True
+    rotates = True
     last = True
-    needs = NEEDS_ANGLES
+    needs = NEEDS_ROTATION
 
     @dataclass(frozen=True)
     class Config:
@@ -40,42 +42,45 @@ class SelfExtend(Extension):
 
     config: Config
 
-    def applies(self, encoding: Encoding) -> bool:
-        return has_angles(encoding)
+    @property
+    def shift_invariant(self) -> bool:
+        return False  # where groups begin depends on absolute positions
+
+    def applies(self, contribution: Contribution) -> bool:
+        return contribution.rotation is not None
 
     def reach(self, trained_context: int) -> int:
         return (trained_context - self.config.window) * self.config.group + self.config.window
 
-    def subclass(self, encoding: Encoding, layer: int) -> type[Encoding]:
-        group, window = self.config.group, self.config.window
-        if type(encoding).bias is not Encoding.bias:
-            raise UserError(f"self-extend would show unturned queries and keys to the bias of {encoding.name!r}")
-        if window >= encoding.geometry.trained_context:
-            trained = encoding.geometry.trained_context
-            raise UserError(f"the window of self-extend must be below the trained length {trained}, not {window}")
+    def check(self, contribution: Contribution, geometry: Geometry) -> None:
+        if contribution.score is not None or contribution.queries is not None or contribution.keys is not None:
+            raise UserError(
+                "self-extend would show queries and keys that are not rotated yet to another change of them"
+            )
+        if self.config.window >= geometry.trained_context:
+            raise UserError(
+                f"the window of self-extend must be below the trained length {geometry.trained_context}, "
+                f"not {self.config.window}"
+            )
 
-        class Grouped(type(encoding)):
-            shift_invariant = False  # where groups begin depends on absolute positions
+    def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:
+        rotation, group, window = contribution.rotation, self.config.group, self.config.window
+        if rotation is None:
+            return contribution
 
-            def rotate(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
-                return x_BHTK
+        def score(scores: Scores) -> Tensor:
+            query_BT, key_BS = scores.layout.query_positions_BT, scores.layout.key_positions_BS
 
-            def scale(self, positions_BT: Tensor) -> float:
-                return 0.0
+            def logits(at_query_BT: Tensor, at_key_BS: Tensor) -> Tensor:
+                q_BHTK = rotation.of_queries(scores.q_BHTK, at_query_BT)
+                k_BHSK = rotation.of_keys(scores.k_BHSK, at_key_BS)
+                return torch.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHSK).float()
 
-            def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
-                turn = super().rotate
+            near_BHTS = logits(query_BT, key_BS)
+            # The shift makes grouped distances go on where the window ends.
+            far_BHTS = logits(query_BT // group + window - window // group, key_BS // group)
+            is_near = distances(query_BT, key_BS)[:, None] < window
+            found = torch.where(is_near, near_BHTS, far_BHTS) * scores.scale
+            return found if scores.bias_BHTS is None else found + scores.bias_BHTS
 
-                def logits(at_query_BT: Tensor, at_key_BS: Tensor) -> Tensor:
-                    turned = turn(q_BHTK, at_query_BT), turn(k_BHSK, at_key_BS)
-                    return torch.einsum("bhtk,bhsk->bhts", *turned).float()
-
-                near_BHTS = logits(query_BT, key_BS)
-                # The shift makes grouped distances go on where the window ends.
-                far_BHTS = logits(query_BT // group + window - window // group, key_BS // group)
-                is_near = distances(query_BT, key_BS)[:, None] < window
-                found = torch.where(is_near, near_BHTS, far_BHTS) * super().scale(query_BT)
-                added = super().bias(q_BHTK, k_BHSK, query_BT, key_BS)
-                return found if added is None else found + added
-
-        return Grouped
+        return replace(contribution, rotation=None, score=score)

@@ -1,11 +1,13 @@
 """UniformScale (Wang et al. 2024): attention logits multiplied by one number, the same in every head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.contribution import Contribution
+from lengthwise.encodings.encoding import Geometry
+from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.extensions.extension import Extension
 
 
@@ -37,19 +39,14 @@ class UniformScale(Extension):
 
     config: Config
 
-    def subclass(self, encoding: Encoding, layer: int) -> type[Encoding]:
-        constant, slope = self.config.constant or 1.0, self.config.slope or 0.0
+    @property
+    def shift_invariant(self) -> bool:
+        return self.config.constant is not None
 
-        class ScaledByConstant(type(encoding)):
-            def scale(self, positions_BT: Tensor) -> float | Tensor:
-                return super().scale(positions_BT) * constant
-
-        class ScaledByPosition(type(encoding)):
-            shift_invariant = False
-
-            def scale(self, positions_BT: Tensor) -> Tensor:
-                ratio_BT = (positions_BT + 1).float() / self.geometry.trained_context
-                factor_BT = 1 + slope * torch.log(ratio_BT.clamp(min=1))
-                return super().scale(positions_BT) * factor_BT[:, None, :, None]
-
-        return ScaledByPosition if self.config.constant is None else ScaledByConstant
+    def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:
+        if self.config.constant is not None:
+            factor: float | Tensor = self.config.constant
+        else:
+            ratio_BT = (layout.query_positions_BT + 1).float() / geometry.trained_context
+            factor = (1 + (self.config.slope or 0.0) * torch.log(ratio_BT.clamp(min=1)))[:, None, :, None]
+        return replace(contribution, scale=factor if contribution.scale is None else contribution.scale * factor)

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
 from lengthwise.model import embedding_kernel, feed_forward_kernel
-from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.model.attention import Attention
 from lengthwise.model.backend import Backend
 from lengthwise.model.cache import Cache
