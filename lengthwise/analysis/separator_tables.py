@@ -171,13 +171,13 @@ def _knockout_table(rows: Sequence[Row], score: str, title: str) -> Table:
             for group in GROUPS:
                 cells = [_share([row for row in everywhere if row["hidden"] == name], group, score) for name in hidden]
                 table.add_row(Text(f"  {encoding} {group}"), *cells)
-            if any(row["layer"] for row in here):
-                cells = [_worst([row for row in here if row["hidden"] == name], score) for name in hidden]
-                table.add_row(Text("    in one layer", style="dim"), *cells)
+                if any(row["layer"] for row in here):
+                    cells = [_worst([row for row in here if row["hidden"] == name], group, score) for name in hidden]
+                    table.add_row(Text("    in one layer", style="dim"), *cells)
     examples = {group: _examples(rows, group) for group in GROUPS}
     table.caption = (
         f"hidden in all layers ({counted(rows)}; {examples['seen']} seen, {examples['unseen']} unseen examples each)\n"
-        "in one layer: unseen, in the one layer where that does most harm / which layer\n"
+        "in one layer: hidden in the one layer where that does most harm / which layer\n"
         "source*: it is the separator that does not see the source"
     )
     return table
@@ -193,12 +193,12 @@ def _share(rows: Sequence[Row], group: str, score: str) -> str:
     return _fixed(mean(row[group][score] / row[group]["n"] for row in rows if row[group]), 2)
 
 
-def _worst(rows: Sequence[Row], score: str) -> str:
-    """Least mean share on unseen lengths over single layers, and the layer."""
-    by_layer = {layer: here for layer, here in _by(rows, "layer") if layer and all(row["unseen"] for row in here)}
+def _worst(rows: Sequence[Row], group: str, score: str) -> str:
+    """The least mean share over single layers, and the layer."""
+    by_layer = {layer: here for layer, here in _by(rows, "layer") if layer and all(row[group] for row in here)}
     if not by_layer:
         return ""
-    shares = {layer: mean(r["unseen"][score] / r["unseen"]["n"] for r in here) for layer, here in by_layer.items()}
+    shares = {layer: mean(row[group][score] / row[group]["n"] for row in here) for layer, here in by_layer.items()}
     least = min(shares, key=lambda layer: shares[layer])
     return f"{shares[least]:.2f}/{least}"
 
@@ -220,8 +220,8 @@ def exchange_tables(rows: Sequence[Row]) -> list[Table]:
                 ]
                 table.add_row(Text(f"  {encoding} {group}"), *cells)
     table.caption = (
-        f"shares of answers ({counted(rows)}): own: that end where they should; its: where those of the other example "
-        "should;\nlater: that go on longer than they should; exchanged in all layers, seen and unseen lengths apart"
+        f"shares of answers ({counted(rows)}), exchanged in all layers; own: end where they should\n"
+        "its: end where those of the other example should; later: go on longer than they should"
     )
     return [table]
 
