@@ -53,10 +53,7 @@ def render(
     `tokens`: by default one for each symbol.
     """
     tokens = tokens or SymbolTokens(task.vocabulary)
-    kept = task.formatted(examples, scratchpad)
-    if not anchor:
-        kept = kept.keep([part for part in Part if part is not Part.ANCHOR])
-    kept = tokens.convert(kept)
+    kept = tokens.convert(kept_parts(task, examples, scratchpad, anchor))
     in_prompt = np.concatenate([[0], np.cumsum(kept.parts <= Part.PROMPT)])
     prompt = in_prompt[kept.starts[1:]] - in_prompt[kept.starts[:-1]]
     if not prompt.all():
@@ -65,14 +62,26 @@ def render(
             + ("" if anchor else "; data.anchor = true gives them one")
         )
     size = kept.sizes + 1
-    ids = np.full((len(kept), int(size.max())), tokens.pad, dtype=np.int32)
-    column = np.arange(ids.shape[1])
-    for first in range(0, len(kept), ROWS_AT_ONCE):
-        rows = slice(first, first + ROWS_AT_ONCE)
-        begin, end = kept.starts[first], kept.starts[min(first + ROWS_AT_ONCE, len(kept))]
-        ids[rows][column < kept.sizes[rows, None]] = kept.tokens[begin:end]
+    ids = laid_out(kept, int(size.max()), tokens.pad)
     ids[np.arange(len(kept)), size - 1] = tokens.end
     return Sequences(ids, prompt.astype(np.int32), size.astype(np.int32), kept.buckets)
+
+
+def kept_parts(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool = True) -> Examples:
+    """The symbols of examples that `render` makes tokens of."""
+    kept = task.formatted(examples, scratchpad)
+    return kept if anchor else kept.keep([part for part in Part if part is not Part.ANCHOR])
+
+
+def laid_out(examples: Examples, width: int, fill: int) -> np.ndarray:
+    """The tokens of each example in a row of its own, `fill` behind them: (examples, width)."""
+    ids = np.full((len(examples), width), fill, dtype=np.int32)
+    column = np.arange(width)
+    for first in range(0, len(examples), ROWS_AT_ONCE):
+        rows = slice(first, first + ROWS_AT_ONCE)
+        begin, end = examples.starts[first], examples.starts[min(first + ROWS_AT_ONCE, len(examples))]
+        ids[rows][column < examples.sizes[rows, None]] = examples.tokens[begin:end]
+    return ids
 
 
 def pieces_of(examples: Examples, tokens: Tokens) -> list[tuple[list[str], list[str]]]:

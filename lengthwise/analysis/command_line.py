@@ -129,6 +129,26 @@ def failures_command(
     _show(analysis, analysis.each_run(["failures"]), as_json)
 
 
+@analyze_app.command("separator")
+def separator_command(
+    runs: StudyRuns,
+    only: Only = "",
+    lengths: Lengths = "",
+    count: Count = 0,
+    device: Device = "auto",
+    checkpoint: AtCheckpoint = Checkpoint.last,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the separator is for: who looks there, what can be read there, what happens without it."""
+    from lengthwise.analysis.rows import SEPARATOR_KINDS
+
+    analysis = _analysis(
+        runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out
+    )
+    _show(analysis, analysis.each_run(SEPARATOR_KINDS), as_json)
+
+
 @analyze_app.command("all")
 def all_command(
     runs: StudyRuns,

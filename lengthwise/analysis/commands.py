@@ -11,11 +11,20 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lengthwise.analysis import tables
+from lengthwise.analysis import separator_tables, tables
 from lengthwise.analysis.failures import anatomy, outcomes_of
 from lengthwise.analysis.looking import distance_rows, example_maps, head_rows, probe_rows
 from lengthwise.analysis.material import Material, repeated_material, task_material, text_material
-from lengthwise.analysis.rows import AnalysisFolder, Row
+from lengthwise.analysis.rows import (
+    ATTENTION,
+    EXCHANGES,
+    KNOCKOUTS,
+    PROBES,
+    SEPARATOR_KINDS,
+    AnalysisFolder,
+    Row,
+)
+from lengthwise.analysis.separator import SeparatorAnalysis, with_separator
 from lengthwise.analysis.source import (
     DecoderSource,
     HuggingFaceSource,
@@ -29,11 +38,19 @@ from lengthwise.engine.training import choose_device
 from lengthwise.errors import UserError
 from lengthwise.executors.local import WIDE, one_thread
 
-COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100}
+COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100, **dict.fromkeys(SEPARATOR_KINDS, 32)}
 """Examples of each length, where nothing is said; 10 is the published number for distances."""
 TEXT_LENGTHS = (64, 128)
 """Tokens, for models that know no task."""
-SHOWN = {"heads": tables.head_tables, "probes": tables.probe_tables, "failures": tables.failure_tables}
+SHOWN = {
+    "heads": tables.head_tables,
+    "probes": tables.probe_tables,
+    "failures": tables.failure_tables,
+    ATTENTION: separator_tables.attention_tables,
+    PROBES: separator_tables.probe_tables,
+    KNOCKOUTS: separator_tables.knockout_tables,
+    EXCHANGES: separator_tables.exchange_tables,
+}
 
 Unit = TypeVar("Unit")
 
@@ -75,6 +92,7 @@ class Analysis:
         self.rows: dict[str, list[Row]] = {}
         """Kind of analysis -> its rows."""
         self._materials: dict[tuple[str, int], Material] = {}
+        self._separator = SeparatorAnalysis(self.lengths)
         self._reference: tuple[str, DecoderSource] | None = None
         strangers = {"--with": wanted.other, "--text": wanted.text, "--trained": wanted.trained}
         for option, value in strangers.items():
@@ -95,12 +113,14 @@ class Analysis:
         return tables.distance_tables(rows, rows[0]["reference"], self.wanted.as_published)
 
     def each_run(self, kinds: Sequence[str]) -> list[Table]:
-        """Any of `heads`, `probes`, `failures`; a run's weights are read once for all of them."""
+        """Any of `heads`, `probes`, `failures` and SEPARATOR_KINDS; a run's weights are read once for all of them."""
         self.rows |= {kind: [] for kind in kinds}
         if self.of_hugging_face:
             self._hugging_face(kinds)
         else:
             chosen = self._subjects()
+            if any(kind in SEPARATOR_KINDS for kind in kinds):
+                chosen = self._with_separator(chosen)
             first_seeds = {(s.run.title, s.run.encoding.label): s.unit for s in reversed(chosen)}
             with self._threads(chosen):
                 self._each(chosen, ", ".join(kinds), lambda s: self._run(kinds, s, s.unit in first_seeds.values()))
@@ -121,6 +141,12 @@ class Analysis:
 
     def _subjects(self) -> list[Subject]:
         return subjects(self.wanted.runs, self.wanted.only, self.wanted.checkpoint)
+
+    def _with_separator(self, chosen: Sequence[Subject]) -> list[Subject]:
+        found, others = with_separator(chosen)
+        if others:
+            self.messages.print(f"left out, no separator: {', '.join(others)}", highlight=False, markup=False)
+        return found
 
     def _material(self, subject: Subject, kind: str) -> Material:
         key = subject.run.title, self._count(kind)
@@ -162,17 +188,19 @@ class Analysis:
             rows = self.folder.found(kind, subject.unit, self._asked(kind))
             if rows is None:
                 source = source or subject.open(self.device)
-                material = self._material(subject, kind)
-                material.require_positions(source.name, source.last_position)
-                rows = [{**subject.identity, **row} for row in self._rows(kind, subject, source, material)]
+                rows = [{**subject.identity, **row} for row in self._rows(kind, subject, source)]
                 self.folder.write(kind, subject.unit, self._asked(kind), rows)
                 if kind == "heads" and keeps_maps:
-                    maps = {**subject.identity, "examples": example_maps(source, material)}
+                    maps = {**subject.identity, "examples": example_maps(source, self._material(subject, kind))}
                     self.folder.write_maps(subject.unit, maps)
             self.rows[kind] += rows
         return []
 
-    def _rows(self, kind: str, subject: Subject, source: DecoderSource, material: Material) -> list[Row]:
+    def _rows(self, kind: str, subject: Subject, source: DecoderSource) -> list[Row]:
+        if kind in SEPARATOR_KINDS:
+            return self._separator.rows(kind, subject, source, self._count(kind))
+        material = self._material(subject, kind)
+        material.require_positions(source.name, source.last_position)
         if kind == "heads":
             return head_rows(source, material)
         if kind == "probes":
@@ -188,6 +216,8 @@ class Analysis:
     def _hugging_face(self, kinds: Sequence[str]) -> None:
         if "failures" in kinds:
             raise UserError("failures are counted on the task of a study; a Hugging Face model has none")
+        if any(kind in SEPARATOR_KINDS for kind in kinds):
+            raise UserError("a separator is part of the tasks of a study; a Hugging Face model has none")
         source = open_hugging_face(self.wanted.runs, self.device)
         for kind in kinds:
             asked = {**self._asked(kind), "model": str(self.wanted.runs.resolve())}

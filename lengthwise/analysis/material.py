@@ -18,6 +18,7 @@ from lengthwise.data.tokens import Tokens
 from lengthwise.engine.plan import sequence_lengths
 from lengthwise.errors import UserError
 from lengthwise.evaluation.test_set import SEED, rendered
+from lengthwise.examples import Examples
 from lengthwise.seeding import stream
 from lengthwise.sequences import Sequences, join
 from lengthwise.splits import Split
@@ -93,19 +94,38 @@ class Material:
 
 def task_material(run: Run, count: int, lengths: Sequence[int] = ()) -> Material:
     """Up to `count` test examples of each length, the same for every encoding and seed; by default all the study's."""
+    return material_of(run, drawn_by_length(run, count, lengths))
+
+
+def drawn_by_length(run: Run, count: int, lengths: Sequence[int] = (), split: Split = Split.TEST) -> list[Examples]:
+    """Up to `count` examples of each length; by default of all lengths of the study. Those of training lengths are in
+    `split` alone."""
     task = run.make_task()
     train, test = run.data.spans(task)
     wanted = lengths or sorted({task.length_of(b) for span in (train, test) for b in task.buckets(span)})
-    parts = []
-    for length in wanted:
-        held_out = train.first <= length <= train.last
-        division = run.data.division(task)
-        drawn = splits.draw(task, Split.TEST, Span(length, length), count, SEED, apart=held_out, division=division)
-        parts.append(rendered(task, drawn, run.data))
-    tokens = run.make_tokens()
-    sequences = join(parts, tokens.pad)
+    division = run.data.division(task)
+    return [
+        splits.draw(
+            task,
+            split,
+            Span(length, length),
+            count,
+            SEED,
+            apart=train.first <= length <= train.last,
+            division=division,
+        )
+        for length in wanted
+    ]
+
+
+def material_of(run: Run, drawn: Sequence[Examples]) -> Material:
+    """Examples as the models of a run read them."""
+    task, tokens = run.make_task(), run.make_tokens()
+    sequences = join([rendered(task, examples, run.data) for examples in drawn], tokens.pad)
     length_E = np.array([task.length_of(int(bucket)) for bucket in sequences.buckets])
-    return Material(sequences, length_E, train.last, sequence_lengths(run).trained, tokens)
+    return Material(
+        sequences, length_E, run.data.spans(task)[0].last, trained_tokens=sequence_lengths(run).trained, tokens=tokens
+    )
 
 
 def repeated_material(vocabulary: int, count: int, lengths: Sequence[int], trained: int) -> Material:

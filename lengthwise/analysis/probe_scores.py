@@ -3,6 +3,7 @@
 Shape letters: M kinds of estimates, P positions, N cases, F sums.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -52,6 +53,13 @@ class Scores:
             "error": round(off / n, 4),
             "slope": round((ey - e * y / n) / variance, 4),
         }
+
+    def correlation(self, kind: int, first: int, last: int) -> float | None:
+        """Of estimate and answer over the same positions; None where one of them does not vary."""
+        n, y, yy, e, ee, ey, _ = self.sums_FMP[:, kind, first:last].sum(-1).tolist()
+        if n < 2 or yy - y * y / n <= 0 or ee - e * e / n <= 1e-9 * ee:  # sums of squares lose smaller differences
+            return None
+        return round((ey - e * y / n) / math.sqrt((yy - y * y / n) * (ee - e * e / n)), 4)
 
 
 def holds_until(by_position: dict[str, list[Any]], trained: int, error_within: float) -> int:

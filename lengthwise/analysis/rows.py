@@ -3,6 +3,7 @@
 runs/scan/analysis/
   distance/RUN-REFERENCE-last.jsonl       first what was asked, then the rows
   heads/RUN-last.jsonl, probes/RUN-last.jsonl, failures/RUN-last.jsonl
+  separator_attention/RUN-last.jsonl, and likewise separator_probes, separator_knockouts, separator_exchanges
   maps/RUN-last.json                      attention maps of a few examples, to be looked at
 A collection holds the same rows in one file for each kind (`lengthwise.records.findings`).
 Imports no torch, so that reports can read them.
@@ -21,6 +22,11 @@ Row = dict[str, Any]
 
 DISTANCES = ("distance", "distance-published")
 """Ours, and the published variant."""
+
+ATTENTION, PROBES, KNOCKOUTS, EXCHANGES = SEPARATOR_KINDS = tuple(
+    f"separator_{what}" for what in ("attention", "probes", "knockouts", "exchanges")
+)
+"""What is asked about the separator of a task."""
 
 HEAD_KINDS = ("previous", "diagonal", "induction")
 KIND = 0.5
@@ -56,7 +62,8 @@ class AnalysisFolder:
 
 
 def load_rows(path: Path, kind: str) -> list[Row]:
-    """All rows of a kind (`distance`, `distance-published`, `heads`, `probes`, `failures`) in an `analysis` folder."""
+    """All rows of a kind (`distance`, `distance-published`, `heads`, `probes`, `failures`, SEPARATOR_KINDS) in an
+    `analysis` folder."""
     return read_findings(path, kind)
 
 

@@ -21,14 +21,14 @@ Cells = dict[str, dict[int, str]]
 
 def distance_tables(rows: Sequence[Row], reference: str, as_published: bool) -> list[Table]:
     """Nearest first. Published distances of the same lengths stand below ours where the divergence is the same one."""
-    return [_distance_table(_of(rows, task), task, reference, as_published) for task in _names(rows, "task")]
+    return [_distance_table(_of(rows, task), task, reference, as_published) for task in names(rows, "task")]
 
 
 def _distance_table(rows: list[Row], task: str, reference: str, as_published: bool) -> Table:
     by_label: dict[str, list[Row]] = {}
     for row in rows:
         by_label.setdefault(distance_label(row), []).append(row)
-    overall = {label: _mean(row["distance"] for row in each) for label, each in by_label.items()}
+    overall = {label: mean(row["distance"] for row in each) for label, each in by_label.items()}
     theirs = published_distances(task) if reference == "none" else {}
     lengths = {row["length"] for row in rows}
     alike = {row["layers"] for row in rows} == {LAYERS}
@@ -36,17 +36,17 @@ def _distance_table(rows: list[Row], task: str, reference: str, as_published: bo
     published_order = []
     for label in sorted(by_label, key=lambda label: overall[label]):
         by_layer = _by_layer(by_label[label], lambda row: row["distance"])
-        cells[label] = {**{layer: f"{_mean(v):.3f}" for layer, v in by_layer.items()}, 0: f"{overall[label]:.3f}"}
+        cells[label] = {**{layer: f"{mean(v):.3f}" for layer, v in by_layer.items()}, 0: f"{overall[label]:.3f}"}
         known = {key: value for key, value in theirs.get(label, {}).items() if key[1] in lengths}
         if known:
-            published_order.append((_mean(known.values()), label))
+            published_order.append((mean(known.values()), label))
         if known and as_published:
-            of_layer = {layer: _mean(v for key, v in known.items() if key[0] == layer) for layer, _ in known}
+            of_layer = {layer: mean(v for key, v in known.items() if key[0] == layer) for layer, _ in known}
             shown = {layer: f"{value:.3f}" for layer, value in of_layer.items()} if alike else {}
-            cells[f"  published {label}"] = {**shown, 0: f"{_mean(known.values()):.3f}"}
+            cells[f"  published {label}"] = {**shown, 0: f"{mean(known.values()):.3f}"}
     what = "published variant" if as_published else "Jensen-Shannon divergence, nats"
     table = layer_table(f"{task}: attention distance to {reference} ({what}), nearest heads", cells, "all layers")
-    notes = [f"means over lengths and pairs of runs ({_counted(rows)}); nearest first"]
+    notes = [f"means over lengths and pairs of runs ({counted(rows)}); nearest first"]
     if not as_published:
         notes.append(f"at most ln 2 = {BOUND:.3f}, over all pairs of heads")
     if any(row["seed"] == row.get("reference_seed") for row in rows):
@@ -65,11 +65,11 @@ def _distance_table(rows: list[Row], task: str, reference: str, as_published: bo
 def head_tables(rows: Sequence[Row]) -> list[Table]:
     """How far, how sharply, at what: on unseen lengths, or seen ones where there are no others."""
     found = []
-    for task in _names(rows, "task"):
+    for task in names(rows, "task"):
         of_task = _of(rows, task)
         group = "unseen" if any(row["group"] == "unseen" for row in of_task) else "seen"
         chosen = [row for row in of_task if row["group"] == group]
-        where = f"{group} lengths ({_counted(chosen)})"
+        where = f"{group} lengths ({counted(chosen)})"
 
         even = chosen[0]["even"]
         for title, cells, caption in (
@@ -92,7 +92,7 @@ KINDS = f"a head is of a kind from a score of {KIND} on, twice that of even atte
 
 
 def _scores(rows: list[Row], score: str, digits: int) -> Cells:
-    return _encoding_cells(rows, lambda row: row[score], lambda values: f"{_mean(values):.{digits}f}")
+    return _encoding_cells(rows, lambda row: row[score], lambda values: f"{mean(values):.{digits}f}")
 
 
 def _kinds(rows: list[Row]) -> Cells:
@@ -108,7 +108,7 @@ def _kinds(rows: list[Row]) -> Cells:
 def probe_tables(rows: Sequence[Row]) -> list[Table]:
     """Where position is known, by layer; then each encoding at its best layer, beside where accuracy breaks."""
     found = []
-    for task in _names(rows, "task"):
+    for task in names(rows, "task"):
         of_task = _of(rows, task)
         for probe in ("linear", "nonlinear"):
             chosen = [r for r in of_task if r["target"] == "position" and r["probe"] == probe and not r["control"]]
@@ -123,7 +123,7 @@ def probe_tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def _within_beyond(rows: list[Row]) -> str:
-    return "→".join(f"{_mean(row[part]['error'] for row in rows):.1f}" for part in ("within", "beyond"))
+    return "→".join(f"{mean(row[part]['error'] for row in rows):.1f}" for part in ("within", "beyond"))
 
 
 def _best_layer_table(task: str, rows: list[Row]) -> Table:
@@ -134,8 +134,8 @@ def _best_layer_table(task: str, rows: list[Row]) -> Table:
         table.add_column(heading)
     for heading in ("layer", "error within", "beyond", "slope beyond", "control R²", "holds until", "accuracy until"):
         table.add_column(stacked(heading), justify="right")
-    for encoding in _names(rows, "encoding"):
-        for target in _names(rows, "target"):
+    for encoding in names(rows, "encoding"):
+        for target in names(rows, "target"):
             for probe in ("linear", "nonlinear"):
                 here = [
                     r for r in rows if (r["encoding"], r["target"], r["probe"]) == (encoding, target, probe)
@@ -144,7 +144,7 @@ def _best_layer_table(task: str, rows: list[Row]) -> Table:
                 if not true:
                     continue
                 by_layer = _by_layer(true, lambda row: row["within"]["r2"])
-                best = max(by_layer, key=lambda layer: _mean(by_layer[layer]))
+                best = max(by_layer, key=lambda layer: mean(by_layer[layer]))
                 at_best = [row for row in true if row["layer"] == best]
                 control = [row["within"]["r2"] for row in here if row["control"] and row["layer"] == best]
                 accuracy = [r["accuracy_holds_until"] for r in at_best if r.get("accuracy_holds_until")]
@@ -153,15 +153,15 @@ def _best_layer_table(task: str, rows: list[Row]) -> Table:
                     target,
                     probe,
                     str(best),
-                    f"{_mean(row['within']['error'] for row in at_best):.2f}",
-                    f"{_mean(row['beyond']['error'] for row in at_best):.2f}",
-                    f"{_mean(row['beyond']['slope'] for row in at_best):.2f}",
-                    _short(_mean(control)),
-                    f"{_mean(row['holds_until'] for row in at_best):.0f}",
-                    f"{_mean(each['tokens'] for each in accuracy):.0f}" if accuracy else "–",
+                    f"{mean(row['within']['error'] for row in at_best):.2f}",
+                    f"{mean(row['beyond']['error'] for row in at_best):.2f}",
+                    f"{mean(row['beyond']['slope'] for row in at_best):.2f}",
+                    _short(mean(control)),
+                    f"{mean(row['holds_until'] for row in at_best):.0f}",
+                    f"{mean(each['tokens'] for each in accuracy):.0f}" if accuracy else "–",
                 )
     table.caption = (
-        f"errors in tokens, means over seeds ({_counted(rows)}); holds until: the last position with an error at most "
+        f"errors in tokens, means over seeds ({counted(rows)}); holds until: the last position with an error at most "
         "twice that within, or one token\naccuracy until: tokens of the longest examples before exact match falls "
         "below a half"
     )
@@ -172,7 +172,7 @@ def failure_tables(rows: Sequence[Row]) -> list[Table]:
     """What kind of error comes first, and where."""
     return [
         table
-        for task in _names(rows, "task")
+        for task in names(rows, "task")
         for table in (_kind_table(task, _of(rows, task)), _place_table(task, _of(rows, task)))
     ]
 
@@ -183,7 +183,7 @@ def _kind_table(task: str, rows: list[Row]) -> Table:
     headings = ("lengths", "examples", "wrong", "wrong symbol", "stopped early", "ran on", "place", "beyond trained")
     for heading in headings:
         table.add_column(stacked(heading), justify="right")
-    for encoding in _names(rows, "encoding"):
+    for encoding in names(rows, "encoding"):
         for seen in (True, False):
             here = [row for row in rows if row["encoding"] == encoding and row["seen"] == seen]
             if not here:
@@ -192,7 +192,7 @@ def _kind_table(task: str, rows: list[Row]) -> Table:
             wrong = n - correct
             kinds = [sum(row[kind] for row in here) for kind in ("wrong_symbol", "stopped_early", "ran_on")]
             table.add_row(
-                Text(encoding if seen or len(_names(rows, "seen")) == 1 else ""),
+                Text(encoding if seen or len(names(rows, "seen")) == 1 else ""),
                 "seen" if seen else "unseen",
                 str(n),
                 f"{wrong / n:.2f}",
@@ -214,7 +214,7 @@ def _place_table(task: str, rows: list[Row]) -> Table:
     table.add_column("encoding")
     for length in (*seen, *unseen):
         table.add_column(str(length), justify="right", header_style="dim" if length in seen else "bold")
-    for encoding in _names(rows, "encoding"):
+    for encoding in names(rows, "encoding"):
         of_length = (
             [row for row in rows if row["encoding"] == encoding and row["length"] == length]
             for length in (*seen, *unseen)
@@ -232,9 +232,7 @@ def _place(rows: list[Row]) -> str:
 
 def layer_table(title: str, cells: Cells, last: str = "") -> Table:
     """Labels by layers, as many as fit; what stands under layer 0 comes last under the heading `last`, if given."""
-    layers = sorted({layer for each in cells.values() for layer in each if layer or not last})
-    if len(layers) > MOST_LAYERS:
-        layers = [layers[round(i * (len(layers) - 1) / (MOST_LAYERS - 1))] for i in range(MOST_LAYERS)]
+    layers = chosen_layers({layer for each in cells.values() for layer in each if layer or not last})
     table = plain_table(title)
     table.add_column("layer")
     for heading in (*map(str, layers), *([last] if last else [])):
@@ -247,13 +245,21 @@ def layer_table(title: str, cells: Cells, last: str = "") -> Table:
     return table
 
 
+def chosen_layers(layers: Iterable[int]) -> list[int]:
+    """As many as fit, evenly spread."""
+    found = sorted(layers)
+    if len(found) <= MOST_LAYERS:
+        return found
+    return [found[round(i * (len(found) - 1) / (MOST_LAYERS - 1))] for i in range(MOST_LAYERS)]
+
+
 def _encoding_cells(rows: list[Row], value: Callable[[Row], object], shown: Callable[[list], str]) -> Cells:
     return {
         encoding: {
             layer: shown(values)
             for layer, values in _by_layer([r for r in rows if r["encoding"] == encoding], value).items()
         }
-        for encoding in _names(rows, "encoding")
+        for encoding in names(rows, "encoding")
     }
 
 
@@ -264,7 +270,7 @@ def _by_layer(rows: Iterable[Row], value: Callable[[Row], object]) -> dict[int, 
     return found
 
 
-def _names(rows: Iterable[Row], key: str) -> list:
+def names(rows: Iterable[Row], key: str) -> list:
     return list(dict.fromkeys(row[key] for row in rows))
 
 
@@ -272,12 +278,12 @@ def _of(rows: Iterable[Row], task: str) -> list[Row]:
     return [row for row in rows if row["task"] == task]
 
 
-def _counted(rows: Sequence[Row]) -> str:
-    seeds = len(_names(rows, "seed"))
+def counted(rows: Sequence[Row]) -> str:
+    seeds = len(names(rows, "seed"))
     return f"{seeds} seed{'' if seeds == 1 else 's'}"
 
 
-def _mean(values: Iterable[float]) -> float:
+def mean(values: Iterable[float]) -> float:
     listed = [value for value in values if value is not None]
     return float(np.mean(listed)) if listed else float("nan")
 

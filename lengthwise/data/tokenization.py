@@ -73,11 +73,17 @@ def _several(task: Task, prefix_tokens: int, separator_tokens: int) -> dict[int,
     if prefix_tokens:
         several[_prefix(task)] = prefix_tokens
     if separator_tokens:
-        found = [symbol for symbol in (SEPARATOR, TIE + SEPARATOR) if symbol in task.vocabulary.symbols]
+        found = separator_symbols(task)
         if not found:
             raise UserError(f"data.separator_tokens: {task.title} has no {SEPARATOR} in its prompts")
-        several |= {task.vocabulary.id(symbol): separator_tokens for symbol in found}
+        several |= dict.fromkeys(found, separator_tokens)
     return {symbol: count for symbol, count in several.items() if count != 1}
+
+
+def separator_symbols(task: Task) -> list[int]:
+    """The symbols that are the separator, standing alone or tied to the word before it; none where a task has none."""
+    found = [symbol for symbol in (SEPARATOR, TIE + SEPARATOR) if symbol in task.vocabulary.symbols]
+    return [task.vocabulary.id(symbol) for symbol in found]
 
 
 def _prefix(task: Task) -> int:
