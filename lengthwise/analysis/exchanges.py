@@ -138,7 +138,7 @@ def read_exchanged(
         x_BTD[row_B1, where_BJ] = torch.where(holds_B[:, None, None], given_YBJD[layer], x_BTD[row_B1, where_BJ])
         return x_BTD
 
-    return model.unembed(model.hidden(tokens_BT, model.places(tokens_BT), before=give, chosen_P=chosen_P)).float()
+    return model.unembed(model.hidden(tokens_BT, model.layout(tokens_BT), before=give, chosen_P=chosen_P)).float()
 
 
 @torch.no_grad()
@@ -156,7 +156,7 @@ def separator_states(model: Decoder, divided: RegionMaterial) -> Tensor:
             return x_BTD
 
         tokens_BT = batch.tokens_BT.to(device)
-        model.hidden(tokens_BT, model.places(tokens_BT), before=keep)
+        model.hidden(tokens_BT, model.layout(tokens_BT), before=keep)
     return kept_YEJD
 
 

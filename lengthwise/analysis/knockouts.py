@@ -93,8 +93,8 @@ def read_hiding(model: Decoder, tokens_BT: Tensor, hidden_BTS: Tensor, layer_B: 
         holds_B = (layer_B == reading) | (layer_B == EVERY_LAYER)
         return torch.where(holds_B[:, None, None], hidden_BTS, causal_TS)
 
-    places = replace(model.places(tokens_BT), hide=hide)
-    return model.unembed(model.hidden(tokens_BT, places, before=before, chosen_P=chosen_P)).float()
+    layout = replace(model.layout(tokens_BT), hide=hide)
+    return model.unembed(model.hidden(tokens_BT, layout, before=before, chosen_P=chosen_P)).float()
 
 
 def outcomes_of(model: Decoder, divided: RegionMaterial, tried: Sequence[Trial], end: int) -> list["Tried"]:

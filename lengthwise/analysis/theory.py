@@ -13,6 +13,8 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.contribution import NOTHING
+from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.model.attention import Attention
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
@@ -201,7 +203,10 @@ def logit_parts(model: Decoder, layer: int, x_TD: Tensor) -> Iterator[tuple[slic
     """
     block = _block(model, layer)
     with torch.no_grad():
-        q_TK, k_SK = (part[0, 0] for part in block.attention.project(block.attention_norm(x_TD[None]))[:2])
+        positions_BT = torch.arange(len(x_TD))[None]
+        layout = AttentionLayout(positions_BT, positions_BT)
+        found = block.attention.queries_and_keys(block.attention_norm(x_TD[None]), NOTHING, layout)
+        q_TK, k_SK = (part[0, 0] for part in found)
         query_DK, key_DK = (part.double()[CONTENT, CONTENT] for part in _projections(block.attention)[:2])
         x_TC = x_TD[:, CONTENT].double()
         for start in range(0, len(x_TD), QUERIES_AT_ONCE):

@@ -101,9 +101,7 @@ def _questions(encoding: Encoding, sample: _Sample) -> Iterator[Question]:
             "initial",
             partial(encoding.initial, name, torch.Generator()),
             f"a number, a tensor of {tuple(parameter.shape)} or None for {name!r}",
-            lambda x, shape=parameter.shape: (
-                x is None or isinstance(x, Real) or (isinstance(x, Tensor) and x.shape == shape)
-            ),
+            partial(_is_initial, parameter.shape),
         )
     yield Question("resolved", lambda: json.loads(json.dumps(encoding.resolved())), "a table", _is_table)
 
@@ -191,6 +189,10 @@ def _broadcasts(found: Any, *sizes: int) -> bool:
 
 def _is_tensor(found: Any, dimensions: int) -> bool:
     return isinstance(found, Tensor) and found.ndim == dimensions
+
+
+def _is_initial(shape: torch.Size, found: Any) -> bool:
+    return found is None or isinstance(found, Real) or (isinstance(found, Tensor) and found.shape == shape)
 
 
 def _is_window(found: Any) -> bool:

@@ -195,9 +195,10 @@ def _smaller(first: int | tuple[int, ...] | None, second: int | tuple[int, ...] 
     return tuple(map(min, *both))
 
 
-def _both_scores(
-    first: Callable[[Scores], Tensor] | None, second: Callable[[Scores], Tensor] | None
-) -> Callable | None:
+ChangeOfScores = Callable[[Scores], Tensor]
+
+
+def _both_scores(first: ChangeOfScores | None, second: ChangeOfScores | None) -> ChangeOfScores | None:
     if first is None or second is None:
         return first or second
     return lambda scores: second(replace(scores, logits_BHTS=first(scores)))
@@ -208,9 +209,8 @@ def rotate(x_BHTK: Tensor, angles_BTP: Tensor, pairs: Pairs, magnitude_BTP: Tens
     cosine, sine = angles_BTP[:, None].cos(), angles_BTP[:, None].sin()
     if magnitude_BTP is not None:
         cosine, sine = cosine * magnitude_BTP[:, None], sine * magnitude_BTP[:, None]
-    rotated, rest = x_BHTK.float().split(
-        [2 * angles_BTP.shape[-1], x_BHTK.shape[-1] - 2 * angles_BTP.shape[-1]], dim=-1
-    )
+    width = 2 * angles_BTP.shape[-1]
+    rotated, rest = x_BHTK.float().split([width, x_BHTK.shape[-1] - width], dim=-1)
     if pairs == "interleaved":
         a, b = rotated[..., 0::2], rotated[..., 1::2]
         rotated = torch.stack([a * cosine - b * sine, a * sine + b * cosine], dim=-1).flatten(-2)

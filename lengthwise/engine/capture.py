@@ -69,7 +69,7 @@ class CapturedUpdater(Updater):
         self.pieces = dict(zip(fleet.sections, self.pieces_NX.split(sizes, dim=1), strict=True))
 
     def run(self, steps: Steps) -> Measured:
-        # What a graph computes depends on whether positions are consecutive: graphs of both kinds have rooms of their own.
+        # What a graph computes depends on whether positions are consecutive: both kinds have rooms of their own.
         kind = (steps.batches.tokens_KNRT.shape[3], steps.batches.consecutive)
         room = self.rooms.setdefault(kind, _Room())
         room.consecutive = steps.batches.consecutive

@@ -145,7 +145,8 @@ def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool 
         for other in chosen:
             if other.rotates and extension.rotates:
                 raise UserError(
-                    f"{extension.name} does not stack with {other.name}: both change how positions rotate queries and keys"
+                    f"{extension.name} does not stack with {other.name}: "
+                    "both change how positions rotate queries and keys"
                 )
             if other.last:
                 raise UserError(f"{extension.name} cannot come after {other.name}, which must be the last extension")

@@ -54,11 +54,12 @@ class Rescaling(Extension):
         if self.magnitude_on == "logits":
             scale = magnitude**2 if contribution.scale is None else contribution.scale * magnitude**2
             return replace(contribution, rotation=rescaled, scale=scale)
-        larger = [
-            _times(factors, rescaled.angles, magnitude)
-            for factors in (rotation.query_magnitude, rotation.key_magnitude)
-        ]
-        return replace(contribution, rotation=replace(rescaled, query_magnitude=larger[0], key_magnitude=larger[1]))
+        larger = replace(
+            rescaled,
+            query_magnitude=_times(rotation.query_magnitude, rescaled.angles, magnitude),
+            key_magnitude=_times(rotation.key_magnitude, rescaled.angles, magnitude),
+        )
+        return replace(contribution, rotation=larger)
 
     def _rescaled(self, angles: ByPosition, geometry: Geometry) -> ByPosition:
         def rescaled(positions_BT: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from lengthwise.extensions.rescaling import Rescaling
 
 
 class Yarn(Rescaling):
-    """Interpolates pairs that complete few rotations within the trained length, not those that complete many; sharpens attention."""
+    """Interpolates pairs with few rotations within the trained length, not those with many; sharpens attention."""
 
     name = "yarn"
     geometric = True
@@ -29,7 +29,7 @@ class Yarn(Rescaling):
         beta_slow: float = 1.0
         """Pairs with this many rotations, or fewer, are slower by the whole factor."""
         ramp: Literal["index", "turns"] = "index"
-        """Between them linear in the pair's index (the authors' code, transformers), or in its rotations (the paper)."""
+        """Between them linear in a pair's index (the authors' code, transformers), or in its rotations (the paper)."""
         truncate: bool = True
         """The ends of a ramp by index are rounded outwards to whole indices, as in the authors' code."""
         attention_factor: float | None = None

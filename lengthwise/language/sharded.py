@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.engine.fleet import Batch
 from lengthwise.engine.state import load_tensors, save_tensors
 from lengthwise.engine.update import Measured, Steps
@@ -26,7 +27,6 @@ from lengthwise.errors import UserError
 from lengthwise.language.learner import Learner, summed_loss
 from lengthwise.language.processes import Processes
 from lengthwise.language.settings import LanguageSettings
-from lengthwise.model.attention import Places
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.dropout import Dropout
@@ -163,9 +163,9 @@ def _forgetting(forward: Callable[..., Residual]) -> Callable[..., Residual]:
     """A block's forward pass that keeps only what it is given."""
 
     def pass_of_its_own(
-        residual: Residual, encoding: Encoding, places: Places, dropout: Dropout, *others: object
+        residual: Residual, encoding: Encoding, layout: AttentionLayout, dropout: Dropout, *others: object
     ) -> Residual:
-        return forward(residual, encoding, places, copy(dropout), *others)  # which counts the places that drop
+        return forward(residual, encoding, layout, copy(dropout), *others)  # which counts the places that drop
 
     return partial(checkpoint, pass_of_its_own, use_reentrant=False)
 

@@ -140,6 +140,7 @@ class Windows:
             rows_K=np.full(steps, len(part)),
             predictions_K=np.full(steps, cells),
             tokens=int((found.segments_RT > 0).sum()),
+            consecutive=True,  # a window counts its tokens
         )
 
 

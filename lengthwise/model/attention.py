@@ -1,6 +1,7 @@
 """Attention with what an encoding contributes: eager, or in one fused program where that computes the same.
 
-Shape letters: B batch, H query heads, G key-value heads, T queries, S keys, K head width, D model width, C joined width.
+Shape letters: B batch, H query heads, G key-value heads, T queries, S keys, K head width, D model width, C width of
+queries, keys and values together, X = 3 for these three.
 """
 
 from collections.abc import Sequence
@@ -74,10 +75,8 @@ class Attention(nn.Module):
         if in_kernel and reads_projection(contribution, self.config):
             # Nothing happens between projection and kernel: it reads what the product wrote, and rotates it itself.
             joined_BTXHK = joined_BTC.unflatten(-1, (3, -1, self.config.head_width))
-            scale = (
-                self.config.logit_scale if contribution.scale is None else self.config.logit_scale * contribution.scale
-            )
-            assert isinstance(scale, float)
+            scale = scale_of(contribution, self.config.logit_scale)
+            assert not isinstance(scale, Tensor)
             mixed_BTHK = _kernel(joined_BTXHK, scale, contribution, layout, dropout, rotates=True)
         else:
             q_BHTK, k_BHSK, v_BHSK = self._prepared(joined_BTC, contribution, layout, cache)
@@ -113,6 +112,7 @@ class Attention(nn.Module):
         if contribution.keys is not None:
             k_BGSK = contribution.keys(k_BGSK, positions_BT)
         if cache is not None:
+            assert layout.layer is not None
             k_BGSK, v_BGSK = cache.extend(layout.layer, k_BGSK, v_BGSK)
         shared = self.config.heads // self.config.groups
         if shared > 1:
@@ -133,15 +133,12 @@ def attend(
 ) -> Tensor:
     """Mixed values (B, H, T, K): by PyTorch's kernel where it computes the same thing, else eagerly."""
     contribution = layout.contribution(encoding)
-    may_fuse = trace is None and not dropout.active and backend == "fused"
-    if trace is None and not dropout.active and _too_many(q_BHTK, k_BHSK, layout):
-        if (
-            not may_fuse
-            or sdpa_refuses(contribution, q_BHTK)
-            or contribution.bias(layout.queries(slice(1))) is not None
-        ):
-            return _in_blocks(q_BHTK, k_BHSK, v_BHSK, encoding, layout, logit_scale, dropout, backend)
-    if may_fuse and not sdpa_refuses(contribution, q_BHTK):
+    plain = trace is None and not dropout.active
+    fused = plain and backend == "fused" and not sdpa_refuses(contribution, q_BHTK)
+    needs_mask = {"window", "distance_bias", "row_column_bias"}.intersection(contribution.names)
+    if plain and _too_many(q_BHTK, k_BHSK, layout) and not (fused and not needs_mask):
+        return _in_blocks(q_BHTK, k_BHSK, v_BHSK, encoding, layout, logit_scale, dropout, backend)
+    if fused:
         return _sdpa(q_BHTK, k_BHSK, v_BHSK, contribution, layout, logit_scale)
     content, logits, weights = attention_weights(q_BHTK, k_BHSK, contribution, layout, logit_scale)
     if trace is not None:

@@ -78,7 +78,7 @@ def _check(table: str, geometry: Geometry) -> None:
 
 @torch.no_grad()
 def initialize(model: Decoder, seed: int) -> None:
-    """Fills the parameters. Each has a stream of its own, so that models that differ in their encoding share the rest."""
+    """Fills the parameters. Each has a stream of its own: models that differ in their encoding share the rest."""
     for name, parameter, deviation in initial_deviations(model):
         if deviation is None:
             parameter.fill_(1.0)

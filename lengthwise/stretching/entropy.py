@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.model.attention import Attention, Places
+from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.model.attention import Attention, attention_weights
 from lengthwise.model.decoder import Block, Decoder
 from lengthwise.stretching.reading import arithmetic, batches, device_of
 
@@ -36,44 +37,33 @@ def entropies(model: Decoder, rows_RT: np.ndarray, positions: np.ndarray | None 
     total_LHP = torch.zeros(shape, dtype=torch.float64)
     with arithmetic(device_of(model)):
         for tokens_BT in batches(model, rows_RT):
-            places = model.places(tokens_BT)
+            layout = model.layout(tokens_BT)
 
-            def look(layer: int, x_BTD: Tensor, places: Places = places) -> Tensor:
+            def look(layer: int, x_BTD: Tensor, layout: AttentionLayout = layout) -> Tensor:
                 if layer < model.config.layers:
-                    total_LHP[layer] += _layer_entropy(model, layer, x_BTD, places, asked_P).sum(dim=0).double().cpu()
+                    total_LHP[layer] += _layer_entropy(model, layer, x_BTD, layout, asked_P).sum(dim=0).double().cpu()
                 return x_BTD
 
-            model.hidden(tokens_BT, places, before=look)
+            model.hidden(tokens_BT, layout, before=look)
     return total_LHP / len(rows_RT)
 
 
-def _layer_entropy(model: Decoder, layer: int, x_BTD: Tensor, places: Places, asked_P: Tensor) -> Tensor:
+def _layer_entropy(model: Decoder, layer: int, x_BTD: Tensor, layout: AttentionLayout, asked_P: Tensor) -> Tensor:
     """(B, H, P), of what the layer is about to compute from what it reads."""
     block, encoding = model.blocks[layer], model.encoding_at(layer)
     assert isinstance(block, Block) and isinstance(block.attention, Attention)
-    q_BHTK, k_BGSK, _ = block.attention.project(block.attention_norm(x_BTD))
-    q_BHTK, k_BGSK = (encoding.rotate(each, places.query_BT) for each in (q_BHTK, k_BGSK))
-    k_BHSK = k_BGSK.repeat_interleave(model.config.heads // model.config.groups, dim=1)
-    scale = encoding.scale(places.query_BT)
+    normed_BTD = block.attention_norm(x_BTD)
+    here = layout.at_layer(layer, normed_BTD, encoding.token_numbers(normed_BTD))
+    q_BHTK, k_BHSK = block.attention.queries_and_keys(normed_BTD, here.contribution(encoding), here)
     batch, heads, length, _ = q_BHTK.shape
     size = max(1, LARGEST_BLOCK[x_BTD.device.type] // (batch * heads * length))
     found = []
     for asked_Q in asked_P.split(size):
-        q_BHQK = q_BHTK[:, :, asked_Q]
-        logits_BHQS = torch.einsum("bhqk,bhsk->bhqs", q_BHQK, k_BHSK).float() * _of_queries(scale, asked_Q)
-        bias = encoding.bias(q_BHQK, k_BHSK, places.query_BT[:, asked_Q], places.key_BS)
-        if bias is not None:
-            logits_BHQS = logits_BHQS + bias
-        later_QS = torch.arange(length, device=asked_Q.device)[None, :] > asked_Q[:, None]
-        weights_BHQS = encoding.normalize(logits_BHQS.masked_fill(later_QS, -math.inf))
+        some = here.queries(asked_Q)
+        inputs = q_BHTK[:, :, asked_Q], k_BHSK, some.contribution(encoding), some, model.config.logit_scale
+        weights_BHQS = attention_weights(*inputs)[2]
         found.append(torch.special.entr(weights_BHQS).sum(dim=-1) / math.log(2))
     return torch.cat(found, dim=-1)
-
-
-def _of_queries(scale: float | Tensor, asked_Q: Tensor) -> float | Tensor:
-    """A scale broadcasts to (B, H, T, 1): it has one entry for all queries, or one for each."""
-    by_query = isinstance(scale, Tensor) and scale.ndim > 1 and scale.shape[-2] > 1
-    return scale.index_select(-2, asked_Q) if by_query else scale
 
 
 def bound(position: int) -> float:

@@ -67,10 +67,10 @@ def hidden_states(model: Decoder, tokens_BT: Tensor, forget: bool = False) -> Te
         raise UserError(
             f"the encoding of this model ends at position {model.last_position}: it cannot read {length} tokens"
         )
-    places = model.places(tokens_BT)
-    assert places.hidden_BTS is None, "a mask would be a matrix of length x length"
+    layout = model.layout(tokens_BT)
+    assert layout.hidden_BTS is None, "a mask would be a matrix of length x length"
     with forgetting(model) if forget else nullcontext():
-        return model.hidden(tokens_BT, places)
+        return model.hidden(tokens_BT, layout)
 
 
 @contextmanager
