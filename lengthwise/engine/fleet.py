@@ -192,8 +192,8 @@ class Fleet:
         """Mean loss of each model on its own examples (N,) and its gradient, weight by weight: (N, *shape).
 
         `keys_NL`: of dropout. `reads` is told each section before its weights are read, `wrote` each block (and the
-        output) when what computes its gradient was launched, if our kernels do all of it. With our kernels the gradients are overwritten by the
-        next call.
+        output) when what computes its gradient was launched, if our kernels do all of it. With our kernels the
+        gradients are overwritten by the next call.
         """
         places = self.named(self.gradient_matrix()) if self.kernels else {}
         leaves = self.named(self.read_NW)
