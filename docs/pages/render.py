@@ -17,6 +17,7 @@ import jinja2
 import numpy as np
 
 from lengthwise import configuration
+from lengthwise.analysis.rows import load_rows
 from lengthwise.records import published
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, figure
 from lengthwise.records.completeness import missing
@@ -25,6 +26,7 @@ from lengthwise.records.ranking import Difference, Place, paired_differences, ra
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.report import agreement
 from lengthwise.report.gallery import figures
+from lengthwise.report.layout_figures import Layout, ahead, layouts
 from lengthwise.report.phrases import places as places_words
 
 HERE = Path(__file__).parent
@@ -40,6 +42,7 @@ PICTURES = {
     "quickstart.svg": ("quickstart", "accuracy-by-length"),
     "battery-heat-map.svg": ("battery-small", "heat-map"),
     "battery-by-length.svg": ("battery-small", "accuracy-by-length"),
+    "layout-tiny.svg": ("layout-tiny", "accuracy-by-layout"),
 }
 """File in docs/pictures -> results, and the figure of their report."""
 
@@ -178,7 +181,82 @@ def cpu_ratios() -> list[float]:
     return sorted(found)
 
 
+@cache
+def separator_rows(name: str, kind: str) -> list[dict[str, Any]]:
+    return load_rows(ROOT / "results" / name / "analysis", f"separator_{kind}")
+
+
+def _of(name: str, kind: str, task: str, encoding: str, **wanted: Any) -> list[dict[str, Any]]:
+    asked = {"task": task, "encoding": encoding, **wanted}
+    found = [row for row in separator_rows(name, kind) if all(row[key] == value for key, value in asked.items())]
+    if not found:
+        raise KeyError(f"results/{name} has no {kind} of {asked}")
+    return found
+
+
+def exchanged(name: str, task: str, encoding: str, donor: str, ends: str, group: str = "seen") -> float:
+    """Share of answers that end where `ends` says when all layers get the separator of a donor; mean over seeds."""
+    rows = _of(name, "exchanges", task, encoding, donor=donor, layer=0)
+    return sum(row[group][ends] / row[group]["n"] for row in rows) / len(rows)
+
+
+def hidden(name: str, task: str, encoding: str, what: str, score: str = "correct", group: str = "seen") -> float:
+    """Exact match with something hidden from the target in all layers; mean over seeds."""
+    rows = _of(name, "knockouts", task, encoding, hidden=what, layer=0)
+    return sum(row[group][score] / row[group]["n"] for row in rows) / len(rows)
+
+
+def counted_at_separator(name: str, task: str, encoding: str, part: str = "within", measure: str = "r2") -> float:
+    """How well a probe reads the source's length at the separator token and layer that are best on seen lengths."""
+    by_place: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in _of(name, "probes", task, encoding, weights="trained"):
+        if row["place"].startswith("separator"):
+            by_place[row["place"], row["layer"]].append(row)
+    best = min(by_place.values(), key=lambda rows: sum(row["within"]["error"] for row in rows))
+    return sum(row[part][measure] for row in best) / len(best)
+
+
+def layout_titles(name: str, task: str) -> dict[Layout, str]:
+    return layouts(results(name))[task]
+
+
+def layout_span(name: str, task: str, encoding: str) -> tuple[float, float]:
+    """The least and the greatest accuracy on unseen lengths over the layouts of a task."""
+    found = [cell(name, title, encoding).mean for title in layout_titles(name, task).values()]
+    return min(found), max(found)
+
+
 # Tables.
+
+
+def ahead_table(name: str, task: str) -> str:
+    """For two encodings, in how many layouts of a task the row's is ahead of the column's by more than 0.1."""
+    found, titles = results(name), layout_titles(name, task)
+    rows = [
+        [f"`{first}`", *("–" if first == second else ahead(found, titles, first, second) for second in found.encodings)]
+        for first in found.encodings
+    ]
+    return table(["", *(f"`{encoding}`" for encoding in found.encodings)], rows)
+
+
+def separator_table(name: str, task: str, separators: Sequence[int], encodings: Sequence[str]) -> str:
+    """What exchanges, knock-outs and probes say, by the separator's tokens; the first word takes one."""
+    rows = []
+    for encoding in encodings:
+        for separator in separators:
+            title = layout_titles(name, task)[Layout(1, separator)]
+            rows.append(
+                [f"`{encoding}`", separator, plus_minus(cell(name, title, encoding)),
+                 *(f"{exchanged(name, title, encoding, 'shorter', ends):.2f}" for ends in ("as_own", "as_donor")),
+                 f"{hidden(name, title, encoding, 'separator'):.2f}",
+                 f"{counted_at_separator(name, title, encoding):.2f}",
+                 f"{counted_at_separator(name, title, encoding, 'beyond', 'slope'):.2f}"]
+            )  # fmt: skip
+    return table(
+        ["encoding", "separator tokens", "unseen lengths", "exchanged: ends as its own", "ends as the other",
+         "separator hidden: right", "probe R²", "slope beyond"],
+        rows,
+    )  # fmt: skip
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -315,7 +393,8 @@ FUNCTIONS = (
     *(results, comparison, cell, by_seed, at_length, theirs, seen_range, unlearned_tasks, best_steps, watched),
     *(difference, place, finished, csv_rows, bias, read_json, layout_steps, bench, compared_table, order_table),
     *(agreement_table, paired_table, means_table, lengths_table, cells_where, correlation, given, setting, table),
-    *(uniform_scales, wrong_copies, cpu_ratios),
+    *(uniform_scales, wrong_copies, cpu_ratios, exchanged, hidden, counted_at_separator, layout_titles, layout_span),
+    *(ahead_table, separator_table, Layout),
     *(plus_minus, min, max, sum, len, range, round, sorted, zip, list, enumerate),
 )
 

@@ -97,7 +97,7 @@ def heat_map(
         body.append(text(shortened(labels[task], left - 8, 11.5), left - 7, y + 16, 11.5, "end"))
         for column, encoding in enumerate(encodings):
             cell = cells.get((task, encoding))
-            body.append(_heat_cell(cell, left + wide * column, y, wide, tall))
+            body.append(heat_cell(cell, left + wide * column, y, wide, tall))
     bottom = top + tall * len(tasks)
     width = max(left + wide * len(encodings) + 2, 1.2 * width_of(title, 13))  # one column is narrower than the title
     if any(cell.marked for cell in cells.values()):
@@ -108,7 +108,7 @@ def heat_map(
     return Figure(name, title, description, width, bottom + 6, "".join(body))
 
 
-def _heat_cell(cell: HeatCell | None, x: float, y: float, wide: float, tall: float) -> str:
+def heat_cell(cell: HeatCell | None, x: float, y: float, wide: float, tall: float) -> str:
     if cell is None:
         return text("–", x + wide / 2, y + 16, 11.5, "middle", quiet=True)
     colour, dark = shade(cell.value), shade(cell.value, DARK_SCALE)

@@ -17,6 +17,7 @@ from lengthwise.report.figures import (
     ranking_figure,
     side_by_side,
 )
+from lengthwise.report.layout_figures import layout_figure
 from lengthwise.report.steps_figures import steps_figure
 from lengthwise.report.why_gallery import findings
 
@@ -29,7 +30,7 @@ def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figu
     found += [panel(curves, results.encodings, curves.span) for curves in every]
     maps = heat_maps(results)
     found.append(side_by_side("heat-map", "Exact match on unseen lengths", maps) if len(maps) > 1 else maps[0])
-    found += [figure for figure in (ranking_of(results), differences_of(results)) if figure]
+    found += [figure for figure in (layout_figure(results), ranking_of(results), differences_of(results)) if figure]
     return found + [figure for each in findings(results, analysis or AnalysisRows()) for figure in each.figures]
 
 

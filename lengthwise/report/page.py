@@ -19,6 +19,7 @@ from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.validations import LAST, NOTICEABLE, mean_swing
 from lengthwise.report import agreement, attention_maps, failures, gallery, phrases, reference, summaries, swings, why
 from lengthwise.report.curves import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Curves, curves_of, panel, shared_span
+from lengthwise.report.layout_figures import layout_figure
 from lengthwise.report.looks import looks
 from lengthwise.report.settings import resolved_settings
 from lengthwise.report.steps_figures import NEVER_CHOSEN, best_rules, steps_of, steps_panel, watched_examples
@@ -111,6 +112,7 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "swing_mark": swings.MARK,
         "swing_note": swings.note({key: each["unseen"] for key, each in cells.items()}),
         "heat_maps": gallery.heat_maps(results),
+        "layout_figure": layout_figure(results),
         "cells": cells,
         "has_best": has_best,
         "comparison": comparison,
