@@ -57,7 +57,8 @@ def study_rows() -> list[dict[str, Any]]:
     for command, studies in {"run": shipped_studies(), "extend study": shipped_stretch_studies()}.items():
         for name, path in studies.items():
             table = configuration.load(path)
-            runs = math.prod(len(table[part]) for part in ("tasks", "encodings", "seeds", "twins") if part in table)
+            axes = ("tasks", "encodings", "scales", "normalizers", "seeds", "twins")
+            runs = math.prod(len(table[axis]) for axis in axes if axis in table)
             about = {"summary": table["summary"], "file": str(path), "command": command}
             rows.append({"name": name, "runs": runs, **about})
     return rows

@@ -33,6 +33,8 @@ class Entry:
     summary: str
     settings: dict[str, str]
     """Field of the class's Config -> its default, as written."""
+    kind: str = "position"
+    """What an encoding acts on, where it is not position: `scale`, `normalizer` or `output`."""
 
 
 class Registry:
@@ -106,11 +108,13 @@ def _read_entries(file: Path) -> Iterator[Entry]:
     for node in module.body:
         if not isinstance(node, ast.ClassDef):
             continue
-        name, settings = None, {}
+        name, settings, kind = None, {}, Entry.kind
         for statement in node.body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(value))):
                     name = value
+                case ast.Assign(targets=[ast.Name(id="kind")], value=ast.Constant(value=str(value))):
+                    kind = value
                 case ast.ClassDef(name="Config"):
                     settings = {
                         field.target.id: ast.unparse(field.value) if field.value else "required"
@@ -119,7 +123,7 @@ def _read_entries(file: Path) -> Iterator[Entry]:
                     }
         if name is not None:
             text = ast.get_docstring(node) or ast.get_docstring(module) or ""
-            yield Entry(name, node.name, file, text.split("\n\n")[0].replace("\n", " "), settings)
+            yield Entry(name, node.name, file, text.split("\n\n")[0].replace("\n", " "), settings, kind)
 
 
 def _refuse_other_folders(root: Path) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -10,9 +10,11 @@ from typing import Any
 
 from lengthwise import configuration, registry
 from lengthwise.data.tokens import Tokens
+from lengthwise.encodings.choice import EncodingChoice, read_encoding, read_method
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import ModelConfig, with_size
+from lengthwise.placements.choosing import CONSECUTIVE
 from lengthwise.tasks.check import check, refuse_incomplete
 from lengthwise.tasks.task import Span, Task
 
@@ -30,6 +32,9 @@ our kernels, how the loss is rounded. 9: the text of scratchpads and separators.
 """
 
 
+NOTHING, SOFTMAX = "none", "softmax"
+"""What a study says where an encoding stays as it is."""
+
 OWN = {
     "data": (
         *("train_lengths", "test_lengths", "scratchpad"),
@@ -38,14 +43,6 @@ OWN = {
     "training": ("learning_rate", "steps"),
 }
 """Settings that a task may have for itself in a study."""
-
-
-@dataclass(frozen=True)
-class EncodingChoice:
-    """An encoding, or a schedule of several that is cycled over the layers, and what tables call it."""
-
-    label: str
-    layers: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -88,6 +85,8 @@ class Run:
         table["task"] = {key: value for key, value in table["task"].items() if key != "path"}  # its content counts
         if self.data.tokens_sha256:
             table["data"]["tokens"] = "file"
+        if self.data.placement == CONSECUTIVE:
+            del table["data"]["placement"]  # runs that are older than placements keep their names
         text = json.dumps(table, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -120,12 +119,16 @@ class Study:
     tasks: tuple[Any, ...]
     encodings: tuple[Any, ...]
     seeds: tuple[int, ...]
+    scales: tuple[Any, ...] = (NOTHING,)
+    """Methods of the kind `scale`; every encoding meets every one. `none` adds nothing."""
+    normalizers: tuple[Any, ...] = (SOFTMAX,)
+    """Likewise of the kind `normalizer`; `softmax` is what attention has anyhow."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __post_init__(self) -> None:
-        for what in ("tasks", "encodings", "seeds"):
+        for what in ("tasks", "encodings", "seeds", "scales", "normalizers"):
             chosen = getattr(self, what)
             if not chosen:
                 raise ValueError(f"{what} must name at least one")
@@ -140,9 +143,6 @@ class Study:
             choice = self.choice(task)
             spans = choice.data.spans(make_task(choice.task))
             _check_task(json.dumps(choice.task, sort_keys=True), *spans)
-        for choice in self.encodings:
-            for layer in read_encoding(choice).layers:
-                registry.encodings.entry(layer["name"])
 
     @property
     def titles(self) -> list[str]:
@@ -169,7 +169,18 @@ class Study:
     @property
     def labels(self) -> list[str]:
         """What tables call the encodings."""
-        return [read_encoding(encoding).label for encoding in self.encodings]
+        return [choice.label for choice in self.methods()]
+
+    def methods(self) -> list[EncodingChoice]:
+        """Every encoding with every scale and normaliser."""
+        scales = [() if scale == NOTHING else (read_method(scale, "scale"),) for scale in self.scales]
+        normalizers = [() if each == SOFTMAX else (read_method(each, "normalizer"),) for each in self.normalizers]
+        return [
+            read_encoding(encoding).plus(*scale, *normalizer)
+            for encoding in self.encodings
+            for scale in scales
+            for normalizer in normalizers
+        ]
 
     def runs(self) -> list[Run]:
         """Every combination, with all settings resolved. Imports the encodings, and so torch."""
@@ -177,14 +188,14 @@ class Study:
         runs = [
             Run(
                 task_table(choice.task),
-                _resolve(read_encoding(encoding)),
+                encoding.resolved(),
                 seed,
                 self.model,
                 choice.data,
                 choice.training,
                 choice.title,
             )
-            for encoding in self.encodings
+            for encoding in self.methods()
             for choice in choices
             for seed in self.seeds
         ]
@@ -271,39 +282,6 @@ def task_table(choice: str | Mapping[str, Any]) -> dict[str, Any]:
     """Name and all settings of a task, defaults included."""
     task = make_task(choice)
     return {"name": task.name, **configuration.table(task.config)}
-
-
-def read_encoding(choice: str | Mapping[str, Any] | Sequence[Any]) -> EncodingChoice:
-    """`"rotary"`, `{name = "rotary", fraction = 0.5}`, or a list of those: a schedule over the layers.
-
-    `label` in a table gives the name that results carry.
-    """
-    if isinstance(choice, list | tuple):
-        if not choice:
-            raise UserError("an encoding schedule must name at least one encoding")
-        if any(isinstance(part, list | tuple) for part in choice):
-            raise UserError(f"an encoding schedule is a flat list of encodings, not {list(choice)}")
-        parts = [read_encoding(part) for part in choice]
-        return EncodingChoice(",".join(part.label for part in parts), tuple(part.layers[0] for part in parts))
-    settings = _named(choice, "encoding")
-    label = settings.pop("label", None)
-    if label is None:
-        extra = ",".join(f"{key}={value}" for key, value in settings.items() if key != "name")
-        label = settings["name"] + (f"({extra})" if extra else "")
-    if not isinstance(label, str) or not label or "/" in label or label.startswith("."):
-        raise UserError(f"an encoding's label must be a plain word, not {label!r}")
-    return EncodingChoice(label, (settings,))
-
-
-def _resolve(choice: EncodingChoice) -> EncodingChoice:
-    layers = []
-    for settings in choice.layers:
-        cls = registry.encodings.get(settings["name"])
-        given = {key: value for key, value in settings.items() if key != "name"}
-        with registry.asking(f"encoding {cls.name}", cls, "Config"):
-            config = configuration.read(cls.Config, given, f"encoding {cls.name}")
-        layers.append({"name": cls.name, **configuration.table(config)})
-    return EncodingChoice(choice.label, tuple(layers))
 
 
 def _named(choice: Any, kind: str) -> dict[str, Any]:

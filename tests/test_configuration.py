@@ -131,11 +131,6 @@ def test_equal_settings_under_two_labels_are_refused() -> None:
         study.runs()
 
 
-def test_a_schedule_is_flat() -> None:
-    with pytest.raises(UserError, match="flat list"):
-        read_encoding(["none", ["rotary", "t5"]])
-
-
 def test_lengths_that_a_task_does_not_have_are_refused() -> None:
     with pytest.raises(UserError, match="lego has no examples of length 40"):
         small_study(tasks=[{"name": "lego", "train_lengths": [2, 4], "test_lengths": [9, 40]}])

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from lengthwise.analysis.source import DecoderSource, open_checkpoint
+from lengthwise.encodings.choice import EncodingChoice
 from lengthwise.engine.checkpoint import run_from
 from lengthwise.errors import UserError, nearest
 from lengthwise.records.directory import RunDirectory, StudyDirectory
 from lengthwise.records.files import read_json, read_rows
 from lengthwise.selection import select
-from lengthwise.study import EncodingChoice, Run
+from lengthwise.study import Run
 
 HOLDS = 0.5
 """Exact match below which accuracy no longer holds."""

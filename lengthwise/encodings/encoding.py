@@ -47,6 +47,9 @@ class Encoding(nn.Module):
     """
 
     name: ClassVar[str]
+    kind: ClassVar[str] = "position"
+    """What it is: `scale` and `normalizer` are axes of a study of their own, since they go with any encoding; `output`
+    changes what attention found."""
     shift_invariant: ClassVar[bool] = True
     """Whether adding a constant to all positions changes nothing; checked by the contract tests."""
     per_layer: bool = False

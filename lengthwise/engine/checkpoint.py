@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from lengthwise import configuration
+from lengthwise.encodings.choice import EncodingChoice, words_of
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.engine.state import load_tensors
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
-from lengthwise.study import EncodingChoice, Run
+from lengthwise.study import Run
 
 
 def load_model(path: Path) -> Decoder:
@@ -24,7 +25,7 @@ def run_from(table: dict) -> Run:
     """The run that `Run.table` describes."""
     return Run(
         task=table["task"],
-        encoding=EncodingChoice(",".join(layer["name"] for layer in table["encoding"]), tuple(table["encoding"])),
+        encoding=EncodingChoice(words_of(table["encoding"]), tuple(table["encoding"])),
         seed=table["seed"],
         model=configuration.read(ModelConfig, table["model"], "model"),
         data=configuration.read(DataConfig, table["data"], "data"),

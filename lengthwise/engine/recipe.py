@@ -6,7 +6,7 @@ from typing import Any, Literal
 from lengthwise.data.tokenization import PUBLISHED, SYMBOLS, make_tokens
 from lengthwise.data.tokens import Tokens
 from lengthwise.errors import nearest
-from lengthwise.placements.choosing import make_placement, placement_words
+from lengthwise.placements.choosing import CONSECUTIVE, make_placement, placement_words
 from lengthwise.placements.placement import Placement
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.splits import Division
@@ -45,7 +45,7 @@ class DataConfig:
     """Validation and in-distribution test get the same share of each length, or a share of all prompts (published)."""
     seed: int | None = None
     """Of the training examples; None for the run's own. The published examples are the same for all seeds."""
-    placement: Any = "consecutive"
+    placement: Any = CONSECUTIVE
     """Which positions tokens get: `randomized`, `randomized(range=4096)`, or a table of a name and settings."""
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class DataConfig:
         _ = Scratchpad(self.scratchpad).parts  # an unknown name is an error now, not after training
         self._read_tokens()
         object.__setattr__(self, "placement", placement_words(self.placement))
-        if Scratchpad(self.scratchpad).steps and self.placement != "consecutive":
+        if Scratchpad(self.scratchpad).steps and self.placement != CONSECUTIVE:
             # What a model writes itself has no positions drawn beforehand.
             raise ValueError(f"a scratchpad needs consecutive positions, not {self.placement}")
 

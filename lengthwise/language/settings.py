@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lengthwise import configuration, registry
+from lengthwise import configuration
+from lengthwise.encodings.choice import EncodingChoice, read_encoding
 from lengthwise.engine.recipe import TrainingConfig
 from lengthwise.errors import UserError, nearest
 from lengthwise.model import config as model_config
 from lengthwise.model.config import ModelConfig
-from lengthwise.study import EncodingChoice, read_encoding
 
 SIZES: dict[str, dict[str, Any]] = {"lm-small": {"layers": 6, "width": 384, "heads": 6}, **model_config.SIZES}
 """`lm-small` has 17 million weights with a vocabulary of 8,192: 10.6 in its blocks, the rest in both embeddings."""
@@ -134,8 +134,7 @@ class LanguageSettings:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ValueError(f"seed must be 0 or more, not {self.seed}")
-        for layer in self.choice.layers:
-            registry.encodings.entry(layer["name"])
+        _ = self.choice  # an unknown name is an error now
         if self.training.batch_tokens % self.data.context:
             raise ValueError(
                 f"batch_tokens ({self.training.batch_tokens}) must be a multiple of the context ({self.data.context})"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.check import check
+from lengthwise.encodings.composition import Composition
 from lengthwise.encodings.encoding import Encoding, Geometry
 from lengthwise.model.attention import Attention
 from lengthwise.model.config import ModelConfig
@@ -28,7 +29,7 @@ class Lengths:
 
 
 def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[str, Any]], lengths: Lengths) -> Decoder:
-    """A decoder without initial weights. `layers`: encoding tables (`name` and settings), cycled over the layers.
+    """A decoder without initial weights. `layers`: encoding tables (`name` and settings, or `methods`), cycled.
 
     Layers with the same table share one encoding, unless the encoding wants an instance for each layer.
     """
@@ -58,7 +59,9 @@ def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[st
 
 
 def make_encoding(table: Mapping[str, Any], geometry: Geometry) -> Encoding:
-    """One encoding from its name and settings."""
+    """One encoding from its name and settings, or from the tables of several methods."""
+    if "methods" in table:
+        return Composition([make_encoding(each, geometry) for each in table["methods"]])
     settings = dict(table)
     name = settings.pop("name")
     cls = registry.encodings.get(name)

@@ -9,6 +9,9 @@ from lengthwise import configuration, registry
 from lengthwise.errors import UserError
 from lengthwise.placements.placement import Placement
 
+CONSECUTIVE = "consecutive"
+"""The one that a study has if it says nothing."""
+
 
 def make_placement(choice: str | Mapping[str, Any]) -> Placement:
     """From its name with or without settings, or from a table."""

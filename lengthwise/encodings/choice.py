@@ -1,0 +1,131 @@
+"""Encodings as a study names them: one for all layers, several in one layer, a schedule over the layers.
+
+    "rotary"                              one encoding in every layer
+    { name = "rotary", fraction = 0.5 }   with settings
+    ["rotary", "none"]                    a schedule, cycled over the layers
+    [["rotary", "window", "ssmax"]]       several methods in each layer
+    { layers = [...], label = "mine" }    any of these, with the name that results carry
+
+Imports no torch, so that a study can be read without waiting for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lengthwise import configuration, registry
+from lengthwise.errors import UserError
+
+Methods = dict[str, Any]
+"""Of one layer: the table of an encoding (`name` and settings), or `methods`, a list of such tables."""
+
+
+@dataclass(frozen=True)
+class EncodingChoice:
+    """What every layer has, cycled over the layers, and what tables call it."""
+
+    label: str
+    layers: tuple[Methods, ...]
+
+    def plus(self, *others: "EncodingChoice") -> "EncodingChoice":
+        """With more methods in every layer, each the same everywhere."""
+        if not others:
+            return self
+        added = [table for other in others for table in tables_of(other.layers[0])]
+        layers = tuple({"methods": [*tables_of(layer), *added]} for layer in self.layers)
+        label = f"({self.label})" if len(self.layers) > 1 else self.label
+        return EncodingChoice("+".join([label, *(other.label for other in others)]), layers)
+
+    def resolved(self) -> "EncodingChoice":
+        """With all settings, defaults included. Imports the encodings, and so torch."""
+        return EncodingChoice(self.label, tuple(_with_tables(layer, _resolved) for layer in self.layers))
+
+    def names(self) -> list[str]:
+        """Of all encodings in it."""
+        return list(dict.fromkeys(table["name"] for layer in self.layers for table in tables_of(layer)))
+
+
+def tables_of(layer: Methods) -> list[dict[str, Any]]:
+    """The tables of a layer's methods."""
+    return layer.get("methods", [layer])
+
+
+def words_of(layers: Sequence[Methods]) -> str:
+    """`rotary+ssmax,none`: what a schedule is called where nobody gave it a name."""
+    return ",".join("+".join(table["name"] for table in tables_of(layer)) for layer in layers)
+
+
+def read_encoding(choice: Any) -> EncodingChoice:
+    """What a study or a setting says, in any of the ways above; the encodings in it exist."""
+    if isinstance(choice, Mapping) and "layers" in choice:
+        return _labelled(choice)
+    if isinstance(choice, list | tuple):
+        if not choice:
+            raise UserError("an encoding schedule must name at least one encoding")
+        parts = [_layer(part) for part in choice]
+        found = EncodingChoice(",".join(part.label for part in parts), tuple(part.layers[0] for part in parts))
+    else:
+        found = _one(choice)
+    for name in found.names():
+        registry.encodings.entry(name)
+    return found
+
+
+def read_method(choice: Any, kind: str) -> EncodingChoice:
+    """A method of a kind (`scale`, `normalizer`) that is added to encodings."""
+    found = read_encoding(choice)
+    if len(found.layers) > 1:
+        raise UserError(f"a {kind} is the same in every layer, not a schedule as {found.label}")
+    for name in found.names():
+        if (is_kind := registry.encodings.entry(name).kind) != kind:
+            raise UserError(f"{name} is no {kind} but of the kind {is_kind}; name it among the encodings")
+    return found
+
+
+def _labelled(choice: Mapping[str, Any]) -> EncodingChoice:
+    if unknown := set(choice) - {"layers", "label"}:
+        raise UserError(f"an encoding's table with layers has no {sorted(unknown)[0]!r}, only layers and label")
+    found = read_encoding(choice["layers"])
+    return EncodingChoice(_checked_label(choice.get("label", found.label)), found.layers)
+
+
+def _layer(part: Any) -> EncodingChoice:
+    """What one layer of a schedule has."""
+    if not isinstance(part, list | tuple):
+        return _one(part)
+    if not part or any(isinstance(each, list | tuple) for each in part):
+        raise UserError(f"the methods of a layer are a flat list of encodings, not {list(part)}")
+    first, *others = (_one(each) for each in part)
+    return first.plus(*others)
+
+
+def _one(choice: Any) -> EncodingChoice:
+    if isinstance(choice, str):
+        settings = {"name": choice}
+    elif isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
+        settings = dict(choice)
+    else:
+        raise UserError(f"an encoding must be a name or a table with a name, not {choice!r}")
+    label = settings.pop("label", None)
+    if label is None:
+        extra = ",".join(f"{key}={value}" for key, value in settings.items() if key != "name")
+        label = settings["name"] + (f"({extra})" if extra else "")
+    return EncodingChoice(_checked_label(label), (settings,))
+
+
+def _checked_label(label: Any) -> str:
+    if not isinstance(label, str) or not label or "/" in label or label.startswith("."):
+        raise UserError(f"an encoding's label must be a plain word, not {label!r}")
+    return label
+
+
+def _with_tables(layer: Methods, change: Any) -> Methods:
+    return {"methods": [change(table) for table in layer["methods"]]} if "methods" in layer else change(layer)
+
+
+def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
+    cls = registry.encodings.get(table["name"])
+    given = {key: value for key, value in table.items() if key != "name"}
+    with registry.asking(f"encoding {cls.name}", cls, "Config"):
+        config = configuration.read(cls.Config, given, f"encoding {cls.name}")
+    return {"name": cls.name, **configuration.table(config)}
