@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import NOTHING
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.model.attention import Attention
+from lengthwise.mixers.attention import Attention
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.decoder import Block, Decoder, ReluFeedForward, RMSNorm
-from lengthwise.model.residual import Residual
+from lengthwise.model.decoder import Block, Decoder
+from lengthwise.model.feed_forward import ReluFeedForward
+from lengthwise.model.norm import RMSNorm
+from lengthwise.model.ops import Stream
 from lengthwise.seeding import derive
 
 ONE, FIRST, INVERSE, POSITION, LARGE = range(5)
@@ -110,9 +112,9 @@ def absolute_decoder(length: int, vocabulary_rows: int, case: Case, layers: int 
         embedding_VD[:, ONE] = 1
         embedding_VD[FIRST_TOKEN, FIRST] = 1
         # Queries and keys are 0, so all tokens seen get the same weight, 1/t; only the first one has a value.
-        _, _, value_DK = _projections(_block(model, 0).attention)
+        _, _, value_DK = _projections(_attention(model, 0))
         value_DK[FIRST, 0] = 1
-        _block(model, 0).attention.output.weight[0, INVERSE] = 1
+        _attention(model, 0).output.weight[0, INVERSE] = 1
         _write_position(cast(ReluFeedForward, _block(model, 0).feed_forward), length)
         _set_norms(model, case.norms)
     return model.eval() if case.precision == "fp64" else model.float().eval()
@@ -128,12 +130,12 @@ def relative_decoder(length: int, vocabulary_rows: int, case: Case, seed: int = 
     with torch.no_grad():
         for layer in range(1, 1 + RELATIVE_LAYERS):
             block = _block(model, layer)
-            query_DK, key_DK, value_DK = _projections(block.attention)
+            query_DK, key_DK, value_DK = _projections(_attention(model, layer))
             query_DK[ONE, 0], key_DK[POSITION, 0] = 1, 1  # 1 x i
             query_DK[POSITION, 1], key_DK[ONE, 1] = -1, 1  # -t x 1
             for name, weight_DK in (("query", query_DK), ("key", key_DK), ("value", value_DK)):
                 weight_DK[CONTENT, CONTENT] = _mixing(seed, f"{name} {layer}", size, size)
-            block.attention.output.weight[CONTENT, CONTENT] = _mixing(seed, f"output {layer}", size, size)
+            _attention(model, layer).output.weight[CONTENT, CONTENT] = _mixing(seed, f"output {layer}", size, size)
             feed_forward = cast(ReluFeedForward, block.feed_forward)
             feed_forward.inner.weight[CONTENT] = _mixing(seed, f"inner {layer}", size, length)
             feed_forward.output.weight[:, CONTENT] = _mixing(seed, f"feed-forward {layer}", length, size)
@@ -156,8 +158,8 @@ def residual_stream(model: Decoder, tokens_BT: Tensor) -> list[Tensor]:
     """
     stream: list[Tensor] = []
 
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | Residual) -> None:
-        stream.append((output.x_BTD if isinstance(output, Residual) else output)[0])
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | Stream) -> None:
+        stream.append((output.x_BTD if isinstance(output, Stream) else output)[0])
 
     hooks = [module.register_forward_hook(keep) for module in (model.embedding, *model.blocks)]
     try:
@@ -205,9 +207,9 @@ def logit_parts(model: Decoder, layer: int, x_TD: Tensor) -> Iterator[tuple[slic
     with torch.no_grad():
         positions_BT = torch.arange(len(x_TD))[None]
         layout = AttentionLayout(positions_BT, positions_BT)
-        found = block.attention.queries_and_keys(block.attention_norm(x_TD[None]), NOTHING, layout)
+        found = _attention(model, layer).queries_and_keys(block.attention_norm(x_TD[None]), NOTHING, layout)
         q_TK, k_SK = (part[0, 0] for part in found)
-        query_DK, key_DK = (part.double()[CONTENT, CONTENT] for part in _projections(block.attention)[:2])
+        query_DK, key_DK = (part.double()[CONTENT, CONTENT] for part in _projections(_attention(model, layer))[:2])
         x_TC = x_TD[:, CONTENT].double()
         for start in range(0, len(x_TD), QUERIES_AT_ONCE):
             queries = slice(start, start + QUERIES_AT_ONCE)
@@ -250,6 +252,10 @@ def _set_norms(model: Decoder, norms: Norms) -> None:
     if norms == "bypassed":
         model.embedding.weight[:, LARGE] = LARGEST
         model.final_norm.weight[LARGE] = 0
+
+
+def _attention(model: Decoder, layer: int) -> Attention:
+    return cast(Attention, _block(model, layer).mixer)
 
 
 def _block(model: Decoder, layer: int) -> Block:

@@ -6,6 +6,8 @@
     [["rotary", "window", "ssmax"]]       several methods in each layer
     { layers = [...], label = "mine" }    any of these, with the name that results carry
 
+Where a layer would have an encoding, a mixer may be named (`gated-recurrence`): it takes the place of attention.
+
 Imports no torch, so that a study can be read without waiting for it.
 """
 
@@ -31,6 +33,8 @@ class EncodingChoice:
         """With more methods in every layer, each the same everywhere."""
         if not others:
             return self
+        if mixers := [layer["name"] for layer in self.layers if is_mixer(layer)]:
+            raise UserError(f"{mixers[0]} takes the place of attention; no other method can act in its layer")
         added = [table for other in others for table in tables_of(other.layers[0])]
         layers = tuple({"methods": [*tables_of(layer), *added]} for layer in self.layers)
         label = f"({self.label})" if len(self.layers) > 1 else self.label
@@ -66,9 +70,22 @@ def read_encoding(choice: Any) -> EncodingChoice:
         found = EncodingChoice(",".join(part.label for part in parts), tuple(part.layers[0] for part in parts))
     else:
         found = _one(choice)
-    for name in found.names():
-        registry.encodings.entry(name)
+    for layer in found.layers:
+        _refuse_unknown(layer)
     return found
+
+
+def is_mixer(layer: Mapping[str, Any]) -> bool:
+    """Whether a layer has something in place of attention, and so of an encoding."""
+    return layer.get("name") in registry.mixers.entries
+
+
+def _refuse_unknown(layer: Methods) -> None:
+    for table in tables_of(layer):
+        if not is_mixer(table):
+            registry.encodings.entry(table["name"])
+        elif "methods" in layer:
+            raise UserError(f"{table['name']} takes the place of attention; no other method can act in its layer")
 
 
 def read_method(choice: Any, kind: str) -> EncodingChoice:
@@ -77,6 +94,8 @@ def read_method(choice: Any, kind: str) -> EncodingChoice:
     if len(found.layers) > 1:
         raise UserError(f"a {kind} is the same in every layer, not a schedule as {found.label}")
     for name in found.names():
+        if is_mixer({"name": name}):
+            raise UserError(f"{name} takes the place of attention; name it among the encodings")
         if (is_kind := registry.encodings.entry(name).kind) != kind:
             raise UserError(f"{name} is no {kind} but of the kind {is_kind}; name it among the encodings")
     return found
@@ -124,8 +143,10 @@ def _with_tables(layer: Methods, change: Any) -> Methods:
 
 
 def _resolved(table: Mapping[str, Any]) -> dict[str, Any]:
-    cls = registry.encodings.get(table["name"])
+    components = registry.mixers if is_mixer(table) else registry.encodings
+    cls = components.get(table["name"])
+    what = f"{components.kind} {cls.name}"
     given = {key: value for key, value in table.items() if key != "name"}
-    with registry.asking(f"encoding {cls.name}", cls, "Config"):
-        config = configuration.read(cls.Config, given, f"encoding {cls.name}")
+    with registry.asking(what, cls, "Config"):
+        config = configuration.read(cls.Config, given, what)
     return {"name": cls.name, **configuration.table(config)}

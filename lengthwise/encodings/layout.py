@@ -62,6 +62,23 @@ class AttentionLayout:
         return self.once(None, "visible", lambda: self.mask_BTS().sum(-1))
 
     @property
+    def continues_BT(self) -> Tensor:
+        """Whether the token before a query is of its own sequence: False where a sequence begins."""
+        return self.once(None, "continues", self._continues)
+
+    def _continues(self) -> Tensor:
+        if self.segments_BT is not None:
+            same_BT = self.segments_BT[:, 1:] == self.segments_BT[:, :-1]
+            return torch.cat([torch.zeros_like(same_BT[:, :1]), same_BT], dim=1)
+        queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
+        previous_T = torch.arange(keys - queries, keys, device=self.key_positions_BS.device) - 1
+        if self.hide is None:
+            return (previous_T >= 0)[None]
+        seen_BTS = ~self.hide()
+        index_BT1 = previous_T.clamp(min=0).expand(len(seen_BTS), -1)[..., None]
+        return seen_BTS.gather(2, index_BT1)[..., 0] & (previous_T >= 0)
+
+    @property
     def distances_BTS(self) -> Tensor:
         """How far each key lies before each query, 0 for the query itself and for later keys.
 

@@ -26,6 +26,9 @@ Tensors = dict[str, Tensor]
 Told = Callable[[str], None]
 """Is told the name of a section."""
 
+GRADIENT_OUT = "gradient_out"
+"""A module with a buffer of this name has a weight whose gradient its operation writes there by itself."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -112,7 +115,9 @@ class Fleet:
         self.read_NW = self.matrix_NW if self.dtype == torch.float32 else self.matrix_NW.to(self.dtype)
         self._gradients_NW: Tensor | None = None
         self._pass = _Pass(model)
-        self.self_written = {f"{path}.weight" for path, module in model.named_modules() if "home" in module._buffers}
+        self.self_written = {
+            f"{path}.weight" for path, module in model.named_modules() if GRADIENT_OUT in module._buffers
+        }
         """Weights whose gradient our kernels write, because their modules say so; PyTorch finds all others."""
 
     @property
@@ -248,7 +253,7 @@ class Fleet:
     def _call(
         self,
         weights: Tensors,
-        homes: Tensors,
+        outs: Tensors,
         arrays: tuple[Tensor | None, ...],
         consecutive: bool,
         reads: Told = lambda section: None,
@@ -256,23 +261,23 @@ class Fleet:
     ) -> Tensor:
         """Logits (N, P, V): runs what is written for one model on stacked weights and arrays."""
 
-        def alone(weights: Tensors, homes: Tensors, *arrays: Tensor | None) -> Tensor:
-            given = weights | {_home(name): home for name, home in homes.items()}
+        def alone(weights: Tensors, outs: Tensors, *arrays: Tensor | None) -> Tensor:
+            given = weights | {_gradient_out(name): out for name, out in outs.items()}
             named = {f"model.{name}": value for name, value in given.items()}
             return functional_call(self._pass, named, (*arrays, consecutive, reads, wrote))
 
         if self.count > 1:
-            stacks = (dict.fromkeys(weights, 0), dict.fromkeys(homes, 0))
+            stacks = (dict.fromkeys(weights, 0), dict.fromkeys(outs, 0))
             return vmap(alone, in_dims=(*stacks, *(None if each is None else 0 for each in arrays)))(
-                weights, homes, *arrays
+                weights, outs, *arrays
             )
-        own, home = ({name: value.squeeze(0) for name, value in group.items()} for group in (weights, homes))
-        return alone(own, home, *(None if each is None else each.squeeze(0) for each in arrays)).unsqueeze(0)
+        own, out = ({name: value.squeeze(0) for name, value in group.items()} for group in (weights, outs))
+        return alone(own, out, *(None if each is None else each.squeeze(0) for each in arrays)).unsqueeze(0)
 
 
-def _home(weight: str) -> str:
+def _gradient_out(weight: str) -> str:
     """The name of the place for a weight's gradient."""
-    return weight.removesuffix("weight") + "home"
+    return weight.removesuffix("weight") + GRADIENT_OUT
 
 
 class _Pass(nn.Module):

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from lengthwise import splits
+from lengthwise.encodings.encoding import Encoding
 from lengthwise.engine.batches import collate
 from lengthwise.engine.capture import CapturedUpdater
 from lengthwise.engine.examination import Examination, failures
@@ -29,6 +30,7 @@ from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.engine.validation import Validation, is_best, validations
 from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import judge
+from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
@@ -298,14 +300,15 @@ class Trainer:
 
 
 def resolved_encodings(model: Decoder) -> dict[str, dict[str, Any]]:
-    """The facts of every distinct encoding, by name, and by layers where two have the same name."""
-    names = [each.name for each in model.distinct_encodings()]
-    found = {}
-    for index, each in enumerate(model.distinct_encodings()):
-        layers = [str(layer + 1) for layer, used in enumerate(model.encoding_of_layer) if used == index]
-        name = each.name if names.count(each.name) == 1 else f"{each.name} in layers {', '.join(layers)}"
-        found[name] = each.resolved()
-    return found
+    """The facts of every distinct encoding and mixer, by name, and by layers where two have the same name."""
+    layers: dict[Encoding | Mixer, list[str]] = {}
+    for layer, mixer in enumerate(model.mixers()):
+        layers.setdefault(mixer or model.encoding_at(layer), []).append(str(layer + 1))
+    names = [each.name for each in layers]
+    return {
+        each.name if names.count(each.name) == 1 else f"{each.name} in layers {', '.join(used)}": each.resolved()
+        for each, used in layers.items()
+    }
 
 
 def shared_lengths(run: Run) -> list[int]:

@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +19,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from lengthwise.encodings.encoding import Encoding
-from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.engine.fleet import Batch
 from lengthwise.engine.state import load_tensors, save_tensors
 from lengthwise.engine.update import Measured, Steps
@@ -29,8 +28,8 @@ from lengthwise.language.processes import Processes
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.dropout import Dropout
-from lengthwise.model.residual import Residual
+from lengthwise.model.layer import LayerPass
+from lengthwise.model.ops import Stream
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import read_json, write_json
 
@@ -159,13 +158,11 @@ class ShardedLearner(Learner):
         return found
 
 
-def _forgetting(forward: Callable[..., Residual]) -> Callable[..., Residual]:
+def _forgetting(forward: Callable[..., Stream]) -> Callable[..., Stream]:
     """A block's forward pass that keeps only what it is given."""
 
-    def pass_of_its_own(
-        residual: Residual, encoding: Encoding, layout: AttentionLayout, dropout: Dropout, *others: object
-    ) -> Residual:
-        return forward(residual, encoding, layout, copy(dropout), *others)  # which counts the places that drop
+    def pass_of_its_own(stream: Stream, here: LayerPass) -> Stream:
+        return forward(stream, replace(here, ops=copy(here.ops)))  # which counts the places that drop
 
     return partial(checkpoint, pass_of_its_own, use_reentrant=False)
 

@@ -12,9 +12,12 @@ from torch import Tensor
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.check import check
+from lengthwise.encodings.choice import is_mixer
 from lengthwise.encodings.composition import Composition
 from lengthwise.encodings.encoding import Encoding, Geometry
-from lengthwise.model.attention import Attention
+from lengthwise.mixers.attention import Attention
+from lengthwise.mixers.check import check_mixer
+from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.seeding import derive
@@ -48,24 +51,36 @@ def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[st
     for table in layers:
         _check(json.dumps(dict(table)), geometry)
     shared: dict[str, Encoding] = {}
-    chosen = []
+    chosen, mixers = [], []
     for layer in range(config.layers):
         table = layers[layer % len(layers)]
+        mixer = make_mixer(table, geometry) if is_mixer(table) else None
+        table = table if mixer is None else {"name": "none"}  # a mixer needs no encoding
         key = repr(sorted(table.items()))
         if key not in shared or shared[key].per_layer:
             shared[key] = make_encoding(table, geometry)
         chosen.append(shared[key])
-    return Decoder(config, vocabulary_rows, chosen)
+        mixers.append(mixer)
+    return Decoder(config, vocabulary_rows, chosen, mixers)
 
 
 def make_encoding(table: Mapping[str, Any], geometry: Geometry) -> Encoding:
     """One encoding from its name and settings, or from the tables of several methods."""
     if "methods" in table:
         return Composition([make_encoding(each, geometry) for each in table["methods"]])
+    return _made(registry.encodings, table, geometry)
+
+
+def make_mixer(table: Mapping[str, Any], geometry: Geometry) -> Mixer:
+    """What a layer has in place of attention, from its name and settings."""
+    return _made(registry.mixers, table, geometry)
+
+
+def _made(components: registry.Registry, table: Mapping[str, Any], geometry: Geometry) -> Any:
     settings = dict(table)
     name = settings.pop("name")
-    cls = registry.encodings.get(name)
-    what = f"encoding {name}"
+    cls = components.get(name)
+    what = f"{components.kind} {name}"
     with registry.asking(what, cls, "Config"):
         config = configuration.read(cls.Config, settings, what)
     with registry.asking(what, cls, "__init__", but=ValueError):  # with which it refuses settings
@@ -75,8 +90,12 @@ def make_encoding(table: Mapping[str, Any], geometry: Geometry) -> Encoding:
 @lru_cache(maxsize=1024)
 def _check(table: str, geometry: Geometry) -> None:
     """`table`: as JSON. Not on the device that a model is built for: there it may have no numbers."""
+    read = json.loads(table)
     with torch.device("cpu"):
-        check(make_encoding(json.loads(table), geometry))
+        if is_mixer(read):
+            check_mixer(make_mixer(read, geometry))
+        else:
+            check(make_encoding(read, geometry))
 
 
 @torch.no_grad()
@@ -88,21 +107,24 @@ def initialize(model: Decoder, seed: int) -> None:
         else:
             parameter.copy_(_normal(parameter.shape, deviation, _generator(seed, name)).to(parameter.device))
     for index, encoding in enumerate(model.distinct_encodings()):
-        _initialize_encoding(encoding, f"encodings.{index}", seed)
+        _initialize_component(encoding, f"encodings.{index}", seed)
+    for layer, mixer in enumerate(model.mixers()):
+        if mixer is not None:
+            _initialize_component(mixer, f"blocks.{layer}.{mixer.name}", seed)
 
 
-def _initialize_encoding(encoding: Encoding, path: str, seed: int) -> None:
+def _initialize_component(component: Encoding | Mixer, path: str, seed: int) -> None:
     """First the modules in it that know how, then the parameters of which it says something itself."""
-    for name, module in encoding.named_modules():
+    for name, module in component.named_modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
             with torch.random.fork_rng(devices=[]):  # PyTorch's modules draw from the global generator
                 torch.manual_seed(derive(seed, "initial", f"{path}.{name}"))
                 reset()
-    for name, parameter in encoding.named_parameters():
+    for name, parameter in component.named_parameters():
         generator = _generator(seed, f"{path}.{name}")
-        with registry.asking(f"encoding {encoding.name}", type(encoding), "initial"):
-            found = encoding.initial(name, generator)
+        with registry.asking(component.name, type(component), "initial"):
+            found = component.initial(name, generator)
         if found is None:
             continue
         values = found if isinstance(found, Tensor) else _normal(parameter.shape, found, generator)
@@ -118,9 +140,10 @@ def _normal(shape: torch.Size, deviation: float, generator: torch.Generator) -> 
 
 
 def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | None]]:
-    """Name, parameter and initial standard deviation; None for those that start at one. Encodings speak for themselves.
+    """Name, parameter and initial standard deviation; None for those that start at one.
 
-    A block's joined projection comes as its three parts, each with a name of its own.
+    Encodings and mixers speak for themselves. A block's joined projection comes as its three parts, each with a name
+    of its own.
     """
     config = model.config
     t5 = {
@@ -135,9 +158,10 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | No
     # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
     residual = 0.02 / math.sqrt(2 * config.layers)
     llama = {"attention.output": residual, "feed_forward.output": residual}
+    mixers = {mixer.name for mixer in model.mixers() if mixer is not None}
     for name, parameter in _named_parts(model):
         path = name.split(".")
-        if path[0] == "encodings":
+        if path[0] == "encodings" or (path[2:3] and path[2] in mixers):
             continue
         if parameter.ndim == 1:
             yield name, parameter, None

@@ -16,6 +16,8 @@ class Cache:
     segments_BC: Tensor
     numbers: dict[int, Tensor] = field(default_factory=dict)
     """Layer -> what an encoding made of each token there (B, C, numbers), for layers that have such."""
+    states: dict[int, Tensor] = field(default_factory=dict)
+    """Layer -> what a mixer remembers of all earlier tokens, for layers without attention."""
     used: int = 0
     segmented: bool = False
     """Whether any tokens came with segments: then later ones may not see all that is here."""
@@ -59,6 +61,13 @@ class Cache:
         end = self.used + numbers_BTN.shape[1]
         self.numbers[layer][:, self.used : end] = numbers_BTN
         return self.numbers[layer][:, :end]
+
+    def state(self, layer: int, like: Tensor) -> Tensor:
+        """What a mixer kept; zeros like this where it kept nothing yet."""
+        return self.states[layer] if layer in self.states else torch.zeros_like(like)
+
+    def keep_state(self, layer: int, state: Tensor) -> None:
+        self.states[layer] = state
 
     def advance(self, tokens: int) -> None:
         """Called once all layers have extended."""

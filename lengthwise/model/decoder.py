@@ -9,119 +9,76 @@ from functools import partial
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
-from lengthwise.model import embedding_kernel, feed_forward_kernel
-from lengthwise.model.attention import Attention
+from lengthwise.mixers.attention import Attention
+from lengthwise.mixers.mixer import Mixer
+from lengthwise.model import embedding_kernel
 from lengthwise.model.backend import Backend
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.dropout import Dropout, place_keys
+from lengthwise.model.dropout import place_keys
+from lengthwise.model.feed_forward import make_feed_forward
+from lengthwise.model.layer import LayerPass
 from lengthwise.model.linear import Linear, multiply
+from lengthwise.model.norm import RMSNorm
+from lengthwise.model.ops import FusedOps, Ops, Stream
 from lengthwise.model.picking import pick_tokens
-from lengthwise.model.residual import Residual
 from lengthwise.model.trace import Trace
 
 
-class RMSNorm(nn.Module):
-    home: Tensor | None
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.register_buffer("home", None, persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
-
-    def joined(self, residual: Residual, dropout: Dropout) -> tuple[Residual, Tensor]:
-        """The residual stream with everything added, and the same normalised."""
-        if dropout.kernel:
-            return residual.normed(self.weight, self.home, dropout)
-        return residual, self(residual.x_BTD)
-
-
 class Embedding(nn.Embedding):
-    home: Tensor | None
+    gradient_out: Tensor | None
+    """Where a kernel adds the gradient of the weight; None where PyTorch finds it."""
 
     def __init__(self, rows: int, width: int) -> None:
         super().__init__(rows, width)
-        self.register_buffer("home", None, persistent=False)
+        self.register_buffer("gradient_out", None, persistent=False)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:  # pyrefly: ignore
-        if self.home is None:
+        if self.gradient_out is None:
             return super().forward(tokens_BT)
-        found_NMD = embedding_kernel.look_up(tokens_BT.flatten()[None], self.weight[None], self.home[None])
+        found_NMD = embedding_kernel.look_up(tokens_BT.flatten()[None], self.weight[None], self.gradient_out[None])
         return found_NMD.view(*tokens_BT.shape, -1)
 
 
-class ReluFeedForward(nn.Module):
-    """Of the `t5` style."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.inner = Linear(config.width, config.inner_width)
-        self.output = Linear(config.inner_width, config.width)
-
-    def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
-        if not dropout.kernel or not feed_forward_kernel.suits(x_BTD.shape[-1], x_BTD.dtype):
-            return self.output(dropout.drop_relu(self.inner(x_BTD)))
-        weights = self.inner.weight[None], self.output.weight[None]
-        given = (dropout.next_key(), self.inner.home, self.output.home)
-        key_N, *homes = (None if each is None else each[None] for each in given)
-        y_NMD = feed_forward_kernel.feed_forward(x_BTD.flatten(0, -2)[None], *weights, key_N, dropout.rate, *homes)
-        return y_NMD.view(x_BTD.shape)
-
-
-class SwigluFeedForward(nn.Module):
-    """Of the `llama` style."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.gate = Linear(config.width, config.inner_width)
-        self.inner = Linear(config.width, config.inner_width)
-        self.output = Linear(config.inner_width, config.width)
-
-    def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
-        return self.output(dropout.drop(F.silu(self.gate(x_BTD)) * self.inner(x_BTD)))
-
-
 class Block(nn.Module):
-    PLACES = 4
-    """Where dropout acts: attention weights, both residual branches, inside the feed-forward."""
+    """Norm, mixer, add; norm, feed-forward, add."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, mixer: Mixer | None = None) -> None:
+        """`mixer`: None for attention."""
         super().__init__()
         self.attention_norm = RMSNorm(config.width)
-        self.attention = Attention(config)
+        self.mixer_name = Attention.name if mixer is None else mixer.name
+        # Under its own name: weights of attention are called so.
+        self.add_module(self.mixer_name, Attention(config) if mixer is None else mixer)
         self.feed_forward_norm = RMSNorm(config.width)
-        self.feed_forward = (ReluFeedForward if config.style == "t5" else SwigluFeedForward)(config)
+        self.feed_forward = make_feed_forward(config)
 
-    def forward(
-        self,
-        residual: Residual,
-        encoding: Encoding,
-        layout: AttentionLayout,
-        dropout: Dropout,
-        layer: int = 0,
-        cache: Cache | None = None,
-        trace: Trace | None = None,
-        backend: Backend = "fused",
-        chosen_P: Tensor | None = None,
-    ) -> Residual:
-        """What follows attention knows no other token: with `chosen_P` it is done for those tokens alone."""
-        residual, normed_BTD = self.attention_norm.joined(residual, dropout)
-        found_BTD = self.attention(normed_BTD, encoding, layout, dropout, layer, cache, trace, backend, chosen_P)
-        if chosen_P is not None:
-            residual = Residual(pick_tokens(residual.x_BTD, chosen_P))
-        residual = residual.plus(found_BTD, dropout)
-        residual, normed_BTD = self.feed_forward_norm.joined(residual, dropout)
-        return residual.plus(self.feed_forward(normed_BTD, dropout), dropout)
+    @property
+    def mixer(self) -> nn.Module:
+        return self.get_submodule(self.mixer_name)
+
+    @property
+    def dropout_places(self) -> int:
+        """Where dropout acts: in the mixer, on both branches, inside the feed-forward."""
+        return cast(int, self.mixer.dropout_places) + 3
+
+    def forward(self, stream: Stream, here: LayerPass) -> Stream:
+        """What follows the mixer knows no other token: with `here.chosen_P` it is done for those tokens alone."""
+        ops = here.ops
+        stream, normed_BTD = ops.norm(stream, self.attention_norm)
+        mixed_BTD = self.mixer(normed_BTD, here)
+        if here.chosen_P is not None:
+            stream = Stream(pick_tokens(stream.x_BTD, here.chosen_P))
+            if mixed_BTD.ndim > 2:  # attention has picked them before its last product
+                mixed_BTD = pick_tokens(mixed_BTD, here.chosen_P)
+        stream = ops.add(stream, mixed_BTD)
+        stream, normed_BTD = ops.norm(stream, self.feed_forward_norm)
+        return ops.add(stream, self.feed_forward(normed_BTD, ops))
 
 
 class Decoder(nn.Module):
@@ -130,7 +87,14 @@ class Decoder(nn.Module):
     `encodings` holds one encoding per layer; layers that share an encoding share the object.
     """
 
-    def __init__(self, config: ModelConfig, vocabulary_rows: int, encodings: Sequence[Encoding]) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocabulary_rows: int,
+        encodings: Sequence[Encoding],
+        mixers: Sequence[Mixer | None] = (),
+    ) -> None:
+        """`mixers`: what each layer has in place of attention, None for attention; by default all have attention."""
         super().__init__()
         if len(encodings) != config.layers:
             raise ValueError(f"{config.layers} layers need {config.layers} encodings, not {len(encodings)}")
@@ -139,7 +103,7 @@ class Decoder(nn.Module):
         self.encodings = nn.ModuleList(distinct)
         self.encoding_of_layer = [distinct.index(encoding) for encoding in encodings]
         self.embedding = Embedding(vocabulary_rows, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, mixer) for mixer in mixers or [None] * config.layers)
         self.final_norm = RMSNorm(config.width)
         tied = config.style == "t5"
         self.unembedding = None if tied else Linear(config.width, vocabulary_rows)
@@ -188,44 +152,45 @@ class Decoder(nn.Module):
         """
         sizes = self.dropout_places()
         keys = [None for _ in sizes] if dropout_keys is None else dropout_keys.split(sizes)
-        residual = Residual(self.begin(tokens_BT, layout.query_positions_BT, keys[0]))
+        stream = Stream(self.begin(tokens_BT, layout.query_positions_BT, keys[0]))
         if trace is not None:
-            trace.record_residual(residual.x_BTD)
+            trace.record_residual(stream.x_BTD)
         for layer, block in enumerate(self.blocks):
-            residual = residual._replace(x_BTD=before(layer, residual.x_BTD))
-            dropout = self._dropout(keys[layer + 1])
+            stream = stream._replace(x_BTD=before(layer, stream.x_BTD))
+            ops = self._ops(keys[layer + 1])
             chosen = chosen_P if layer == len(self.blocks) - 1 else None
             encoding = self.encoding_at(layer)
-            residual = block(residual, encoding, layout, dropout, layer, cache, trace, self.backend, chosen)
+            stream = block(stream, LayerPass(encoding, layout, ops, layer, cache, trace, self.backend, chosen))
             if trace is not None:
-                residual = Residual(residual.whole(dropout))
-                trace.record_residual(residual.x_BTD)
+                stream = Stream(ops.whole(stream))
+                trace.record_residual(stream.x_BTD)
         if cache is not None:
             cache.advance(tokens_BT.shape[1])
-        residual = residual._replace(x_BTD=before(len(self.blocks), residual.x_BTD))
-        dropout = self._dropout(keys[-1])
-        return dropout.drop(self.final_norm.joined(residual, dropout)[1])
+        stream = stream._replace(x_BTD=before(len(self.blocks), stream.x_BTD))
+        ops = self._ops(keys[-1])
+        return ops.drop(ops.norm(stream, self.final_norm)[1])
 
     def begin(self, tokens_BT: Tensor, positions_BT: Tensor, keys: Tensor | None) -> Tensor:
         """What the first layer reads."""
         x_BTD = self.embedding(tokens_BT)
         for encoding in self.distinct_encodings():
             x_BTD = encoding.embed(x_BTD, positions_BT)
-        return self._dropout(keys).drop(x_BTD)
+        return self._ops(keys).drop(x_BTD)
 
-    def _dropout(self, keys: Tensor | None) -> Dropout:
-        return Dropout(self.config.dropout, keys, self.backend == "kernel")
+    def _ops(self, keys: Tensor | None) -> Ops:
+        """`keys`: of the places that drop in one part of the pass."""
+        return (FusedOps if self.backend == "kernel" else Ops)(self.config.dropout, keys)
 
     def dropout_places(self) -> list[int]:
         """How many places drop before the first layer, in each layer, after the last."""
-        return [1, *(Block.PLACES for _ in self.blocks), 1]
+        return [1, *(cast(Block, block).dropout_places for block in self.blocks), 1]
 
     def unembed(self, hidden: Tensor) -> Tensor:
         """Logits, as precise as the hidden states are."""
         if self.unembedding is not None:
             return self.unembedding(hidden)
-        home = None if self.embedding.home is None else self.embedding.home.t()
-        return multiply(hidden * self.config.width**-0.5, self.embedding.weight.t(), home)
+        out = None if self.embedding.gradient_out is None else self.embedding.gradient_out.t()
+        return multiply(hidden * self.config.width**-0.5, self.embedding.weight.t(), out)
 
     def new_cache(self, batch: int, capacity: int) -> Cache:
         shape = (batch, self.config.groups, capacity, self.config.head_width)
@@ -238,8 +203,13 @@ class Decoder(nn.Module):
         return cast(Encoding, self.encodings[self.encoding_of_layer[layer]])
 
     def encoding_names(self) -> list[str]:
-        """The encoding of every layer, first layer first."""
-        return [self.encoding_at(layer).name for layer in range(self.config.layers)]
+        """The encoding of every layer, first layer first; of a layer without attention its mixer."""
+        return [mixer.name if mixer else self.encoding_at(layer).name for layer, mixer in enumerate(self.mixers())]
+
+    def mixers(self) -> list[Mixer | None]:
+        """What each layer has in place of attention; None for attention."""
+        found = [cast(Block, block).mixer for block in self.blocks]
+        return [None if isinstance(mixer, Attention) else cast(Mixer, mixer) for mixer in found]
 
     @staticmethod
     def layout(

@@ -6,49 +6,10 @@ So a resumed run drops what it would have dropped, and a model in a fleet drops 
 import torch
 from torch import Tensor
 
-from lengthwise.model import drop_kernel, norm_kernel
 from lengthwise.model.kernel_parts import rule
 
 GOLDEN = -1640531535
 """0x9E3779B1 as int32: spreads neighbouring numbers over all 32 bits."""
-
-
-class Dropout:
-    """Drops in one part of a forward pass; each call of `drop` is another place and has a key of its own."""
-
-    def __init__(self, rate: float, keys: Tensor | None, kernel: bool = False) -> None:
-        """`keys`: int32, one for each place; None for no dropout (evaluation). `kernel`: a GPU's own may be used."""
-        self.rate = rate
-        self.kernel = kernel
-        self.keys = keys if rate > 0 else None
-        self.place = 0
-
-    @property
-    def active(self) -> bool:
-        return self.keys is not None
-
-    def next_key(self) -> Tensor | None:
-        """The key of the next place, for whoever drops there by the rule of `kept`; None where nothing is dropped."""
-        if self.keys is None:
-            return None
-        self.place += 1
-        return self.keys[self.place - 1]
-
-    def drop(self, x: Tensor) -> Tensor:
-        key = self.next_key()
-        if key is None:
-            return x
-        if self.kernel:
-            return norm_kernel.drop(x.flatten(0, -2)[None], key[None], self.rate).view(x.shape)
-        return x * (kept(x.shape, key, self.rate) / (1 - self.rate)).to(x.dtype)
-
-    def drop_relu(self, x: Tensor) -> Tensor:
-        """`drop(relu(x))`, on a GPU in a kernel of its own: it is the largest array that is dropped from."""
-        key = self.next_key()
-        if key is not None and self.kernel:
-            return drop_kernel.drop_relu(x[None], key[None], self.rate).squeeze(0)
-        positive = x.relu()
-        return positive if key is None else positive * (kept(x.shape, key, self.rate) / (1 - self.rate)).to(x.dtype)
 
 
 def kept(shape: torch.Size, key: Tensor, rate: float) -> Tensor:

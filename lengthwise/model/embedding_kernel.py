@@ -27,10 +27,10 @@ CHUNK = 16
 WIDEST = 4096
 
 
-def look_up(tokens_NM: Tensor, weight_NVD: Tensor, home_NVD: Tensor | None, skip: int | None = None) -> Tensor:
+def look_up(tokens_NM: Tensor, weight_NVD: Tensor, out_NVD: Tensor | None, skip: int | None = None) -> Tensor:
     """The rows of the tokens, (N, M, D).
 
-    The gradient of the weight is added to what is in `home_NVD` where that is given, in the rows that occur alone, and
+    The gradient of the weight is added to what is in `out_NVD` where that is given, in the rows that occur alone, and
     autograd then has none; `weight_NVD` must require a gradient all the same. `skip` is a token whose gradients are
     known to be zero (padding): they are not read. Under `torch.func.vmap` the stacked models join N (of size 1 there);
     gradients are taken outside of it.
@@ -44,7 +44,7 @@ def look_up(tokens_NM: Tensor, weight_NVD: Tensor, home_NVD: Tensor | None, skip
     if torch.is_grad_enabled():
         with beside(tokens_NM):
             sorted_NM, order_NM = tokens_NM.to(torch.int32).sort(dim=1, stable=True)
-    return _LookUp.apply(tokens_NM, sorted_NM, order_NM, weight_NVD, home_NVD, skip)
+    return _LookUp.apply(tokens_NM, sorted_NM, order_NM, weight_NVD, out_NVD, skip)
 
 
 class _LookUp(torch.autograd.Function):
@@ -54,13 +54,13 @@ class _LookUp(torch.autograd.Function):
         sorted_NM: Tensor | None,
         order_NM: Tensor | None,
         weight_NVD: Tensor,
-        home_NVD: Tensor | None,
+        out_NVD: Tensor | None,
         skip: int | None,
     ) -> Tensor:
         (N, M), D = tokens_NM.shape, weight_NVD.shape[2]
-        if home_NVD is not None and N > 1 and home_NVD.stride(0) == 0:
+        if out_NVD is not None and N > 1 and out_NVD.stride(0) == 0:
             raise ValueError("several models have one place for the gradients of their weights")
-        if not weight_NVD[0].is_contiguous() or not (home_NVD is None or home_NVD[0].is_contiguous()):
+        if not weight_NVD[0].is_contiguous() or not (out_NVD is None or out_NVD[0].is_contiguous()):
             raise ValueError("the weights of a model, and the place for their gradients, must be contiguous")
         tokens, x_NMD = tokens_NM.contiguous(), weight_NVD.new_empty((N, M, D))
         with torch.cuda.device_of(weight_NVD):
@@ -71,10 +71,10 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, sorted_NM, order_NM, weight_NVD, home_NVD, ctx.skip = inputs
+        _, sorted_NM, order_NM, weight_NVD, out_NVD, ctx.skip = inputs
         ctx.like = (weight_NVD.shape, weight_NVD.dtype)
         # Not among the saved tensors: the gradient of the output layer is written to it before its turn comes.
-        ctx.home_NVD = home_NVD
+        ctx.out_NVD = out_NVD
         ctx.save_for_backward(sorted_NM, order_NM)
 
     @staticmethod
@@ -82,13 +82,13 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx: Any, grad_NMD: Tensor) -> tuple[Tensor | None, ...]:
         sorted_NM, order_NM = ctx.saved_tensors
         shape, dtype = ctx.like
-        out_NVD = ctx.home_NVD
+        out_NVD = ctx.out_NVD
         if out_NVD is None:
             out_NVD = grad_NMD.new_zeros(shape, dtype=dtype)
-        # What autograd is given must be there when it reads it; only what goes home can be late.
-        with beside(grad_NMD) if ctx.home_NVD is not None else nullcontext():
+        # What autograd is given must be there when it reads it; only what kernels write elsewhere can be late.
+        with beside(grad_NMD) if ctx.out_NVD is not None else nullcontext():
             _add_rows(sorted_NM.contiguous(), order_NM.contiguous(), grad_NMD.contiguous(), out_NVD, ctx.skip)
-        return None, None, None, out_NVD if ctx.home_NVD is None else None, None, None
+        return None, None, None, out_NVD if ctx.out_NVD is None else None, None, None
 
     vmap = staticmethod(stacked(lambda *inputs: _LookUp.apply(*inputs)))
 

@@ -66,13 +66,13 @@ def feed_forward(
     output_NFD: Tensor,
     key_N: Tensor | None,
     rate: float,
-    inner_home_NDF: Tensor | None,
-    output_home_NFD: Tensor | None,
+    inner_out_NDF: Tensor | None,
+    output_out_NFD: Tensor | None,
 ) -> Tensor:
     """`drop(relu(x @ inner)) @ output`, (N, M, D).
 
     `key_N` decides what dropout at `rate` keeps of the hidden activations (see `dropout.kept`); None for no dropout.
-    The gradient of a weight is written to its home where that is given, over what is there, and autograd then has
+    The gradient of a weight is written where `_out` says, if it does, over what is there, and autograd then has
     none. Under `torch.func.vmap` the stacked models join N (of size 1 there); gradients are taken outside of it.
     """
     if x_NMD.ndim != 3 or x_NMD.shape[-1] % 16:
@@ -84,7 +84,7 @@ def feed_forward(
         raise ValueError(f"a dropout rate lies in [0, 1), {rate} does not")
     if key_N is None or rate == 0:
         key_N, rate = None, 0.0
-    return _FeedForward.apply(x_NMD, inner_NDF, output_NFD, key_N, rate, inner_home_NDF, output_home_NFD)[0]
+    return _FeedForward.apply(x_NMD, inner_NDF, output_NFD, key_N, rate, inner_out_NDF, output_out_NFD)[0]
 
 
 class _FeedForward(torch.autograd.Function):
@@ -97,11 +97,11 @@ class _FeedForward(torch.autograd.Function):
         output_NFD: Tensor,
         key_N: Tensor | None,
         rate: float,
-        inner_home_NDF: Tensor | None,
-        output_home_NFD: Tensor | None,
+        inner_out_NDF: Tensor | None,
+        output_out_NFD: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        for home in (inner_home_NDF, output_home_NFD):
-            if home is not None and len(home) > 1 and home.stride(0) == 0:
+        for out in (inner_out_NDF, output_out_NFD):
+            if out is not None and len(out) > 1 and out.stride(0) == 0:
                 raise ValueError("several models have one place for the gradients of their weights")
         hidden_NMF = relu_product(x_NMD, inner_NDF, key_N, rate)
         return _product(hidden_NMF, output_NFD), hidden_NMF
@@ -109,7 +109,7 @@ class _FeedForward(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         # Homes are not among the saved tensors: gradients of other weights are written beside them before their turn.
-        x_NMD, inner_NDF, output_NFD, _, ctx.rate, ctx.inner_home_NDF, ctx.output_home_NFD = inputs
+        x_NMD, inner_NDF, output_NFD, _, ctx.rate, ctx.inner_out_NDF, ctx.output_out_NFD = inputs
         hidden_NMF = output[1]
         ctx.mark_non_differentiable(hidden_NMF)
         ctx.set_materialize_grads(False)  # else zeros are made for it
@@ -119,20 +119,20 @@ class _FeedForward(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_NMD: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x_NMD, inner_NDF, output_NFD, hidden_NMF = ctx.saved_tensors
-        doutput_NFD = _weight_gradient(hidden_NMF, grad_NMD, ctx.output_home_NFD, ctx.needs_input_grad[2])
+        doutput_NFD = _weight_gradient(hidden_NMF, grad_NMD, ctx.output_out_NFD, ctx.needs_input_grad[2])
         dhidden_NMF = masked_product(grad_NMD, output_NFD.transpose(1, 2), hidden_NMF, ctx.rate)
-        dinner_NDF = _weight_gradient(x_NMD, dhidden_NMF, ctx.inner_home_NDF, ctx.needs_input_grad[1])
+        dinner_NDF = _weight_gradient(x_NMD, dhidden_NMF, ctx.inner_out_NDF, ctx.needs_input_grad[1])
         dx_NMD = _product(dhidden_NMF, inner_NDF.transpose(1, 2))
         return dx_NMD, dinner_NDF, doutput_NFD, None, None, None, None
 
     vmap = staticmethod(stacked(lambda *inputs: _FeedForward.apply(*inputs)))
 
 
-def _weight_gradient(x_NMI: Tensor, grad_NMO: Tensor, home_NIO: Tensor | None, wanted: bool) -> Tensor | None:
-    """For autograd, if it is wanted and has no home."""
-    if home_NIO is not None:
+def _weight_gradient(x_NMI: Tensor, grad_NMO: Tensor, out_NIO: Tensor | None, wanted: bool) -> Tensor | None:
+    """For autograd, if it is wanted and nobody writes it elsewhere."""
+    if out_NIO is not None:
         with beside(x_NMI, grad_NMO):
-            _product(x_NMI.transpose(1, 2), grad_NMO, home_NIO)
+            _product(x_NMI.transpose(1, 2), grad_NMO, out_NIO)
         return None
     return _product(x_NMI.transpose(1, 2), grad_NMO) if wanted else None
 

@@ -16,44 +16,45 @@ from lengthwise.model.stacking import stacked
 
 
 class Linear(nn.Module):
-    home: Tensor | None
+    gradient_out: Tensor | None
+    """Where the gradient of the weight is written; None where PyTorch finds it."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(inputs, outputs))
-        self.register_buffer("home", None, persistent=False)
+        self.register_buffer("gradient_out", None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return multiply(x, self.weight, self.home)
+        return multiply(x, self.weight, self.gradient_out)
 
 
-def multiply(x: Tensor, weight_IO: Tensor, home_IO: Tensor | None = None) -> Tensor:
-    """(*, I) to (*, O). The gradient of the weight is written to its `home`, where it has one."""
+def multiply(x: Tensor, weight_IO: Tensor, out_IO: Tensor | None = None) -> Tensor:
+    """(*, I) to (*, O). The gradient of the weight is written to `out_IO`, where that is given."""
     x_MI = x.reshape(-1, x.shape[-1])
-    if home_IO is None:
+    if out_IO is None:
         product_MO = torch.mm(x_MI, weight_IO)
     else:
-        product_MO = _Product.apply(x_MI[None], weight_IO[None], home_IO[None]).squeeze(0)
+        product_MO = _Product.apply(x_MI[None], weight_IO[None], out_IO[None]).squeeze(0)
     return product_MO.view(*x.shape[:-1], -1)
 
 
 class _Product(torch.autograd.Function):
-    """For stacked models; the gradient of the weight goes home beside everything else."""
+    """For stacked models; the gradient of the weight is written beside everything else."""
 
     @staticmethod
-    def forward(x_NMI: Tensor, weight_NIO: Tensor, _home_NIO: Tensor) -> Tensor:
+    def forward(x_NMI: Tensor, weight_NIO: Tensor, _out_NIO: Tensor) -> Tensor:
         return _product(x_NMI, weight_NIO)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], _output: Tensor) -> None:
-        x_NMI, weight_NIO, ctx.home_NIO = inputs
+        x_NMI, weight_NIO, ctx.out_NIO = inputs
         ctx.save_for_backward(x_NMI, weight_NIO)
 
     @staticmethod
     def backward(ctx: Any, grad_NMO: Tensor) -> tuple[Tensor, None, None]:  # pyrefly: ignore
         x_NMI, weight_NIO = ctx.saved_tensors
         with beside(x_NMI, grad_NMO):
-            _product(x_NMI.transpose(1, 2), grad_NMO, ctx.home_NIO)
+            _product(x_NMI.transpose(1, 2), grad_NMO, ctx.out_NIO)
         return _product(grad_NMO, weight_NIO.transpose(1, 2)), None, None
 
     vmap = staticmethod(stacked(lambda *inputs: _Product.apply(*inputs)))

@@ -32,18 +32,18 @@ def join_norm(
     key_N: Tensor | None,
     rate: float,
     weight_ND: Tensor,
-    home_ND: Tensor | None,
+    out_ND: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The stream `x + drop(y)` (`x` itself where there is no `y`), and the stream as `decoder.RMSNorm` gives it.
 
     `key_N` decides what dropout at `rate` keeps (see `dropout.kept`); None for no dropout. The gradient of the weight
-    is written to `home_ND` where that is given, over what is there, and autograd then has none; `weight_ND` must
+    is written to `out_ND` where that is given, over what is there, and autograd then has none; `weight_ND` must
     require a gradient all the same. Under `torch.func.vmap` the stacked models join N (of size 1 there); gradients
     are taken outside of it.
     """
     _check(x_NMD, rate)
     dropped = y_NMD is not None and rate > 0
-    return _JoinNorm.apply(x_NMD, y_NMD, key_N if dropped else None, rate, weight_ND, home_ND)
+    return _JoinNorm.apply(x_NMD, y_NMD, key_N if dropped else None, rate, weight_ND, out_ND)
 
 
 def drop(x_NMD: Tensor, key_N: Tensor, rate: float) -> Tensor:
@@ -76,12 +76,12 @@ class _JoinNorm(torch.autograd.Function):
         key_N: Tensor | None,
         rate: float,
         weight_ND: Tensor,
-        home_ND: Tensor | None,
+        out_ND: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         N, M, D = x_NMD.shape
-        if home_ND is not None and N > 1 and home_ND.stride(0) == 0:
+        if out_ND is not None and N > 1 and out_ND.stride(0) == 0:
             raise ValueError("several models have one place for the gradients of their weights")
-        if not weight_ND[0].is_contiguous() or not (home_ND is None or home_ND[0].is_contiguous()):
+        if not weight_ND[0].is_contiguous() or not (out_ND is None or out_ND[0].is_contiguous()):
             raise ValueError("the weights of a model, and the place for their gradients, must be contiguous")
         x, y = _whole_models(x_NMD), _whole_models(y_NMD)
         stream_NMD = x_NMD.view_as(x_NMD) if y is None else x.new_empty((N, M, D))
@@ -97,11 +97,11 @@ class _JoinNorm(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        _, y_NMD, key_N, ctx.rate, weight_ND, home_ND = inputs
+        _, y_NMD, key_N, ctx.rate, weight_ND, out_ND = inputs
         ctx.set_materialize_grads(False)
         ctx.joined = y_NMD is not None
         # Not among the saved tensors: gradients of other weights are written beside it before its turn comes.
-        ctx.home_ND = home_ND
+        ctx.out_ND = out_ND
         # The backward pass reads the whole stream anyway, so it finds each row's size again rather than read it.
         ctx.save_for_backward(output[0], key_N, weight_ND)
 
@@ -109,10 +109,10 @@ class _JoinNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dstream_NMD: Tensor | None, dnormed_NMD: Tensor | None) -> tuple[Tensor | None, ...]:
         stream_NMD, key_N, weight_ND = ctx.saved_tensors
-        home_ND = ctx.home_ND
+        out_ND = ctx.out_ND
         if dnormed_NMD is None:
-            if home_ND is not None:
-                home_ND.zero_()
+            if out_ND is not None:
+                out_ND.zero_()
             dropped = key_N is not None and dstream_NMD is not None
             dy_NMD = _add_drop(None, dstream_NMD, key_N, ctx.rate) if dropped else dstream_NMD
             return dstream_NMD, dy_NMD if ctx.joined else None, None, None, None, None
@@ -130,9 +130,9 @@ class _JoinNorm(torch.autograd.Function):
                 num_warps=warps,
             )
         dweight_ND = None
-        if home_ND is not None:
+        if out_ND is not None:
             with beside(part_NPD):
-                add_up(part_NPD, home_ND)
+                add_up(part_NPD, out_ND)
         elif ctx.needs_input_grad[4]:
             dweight_ND = weight_ND.new_empty((N, D))
             add_up(part_NPD, dweight_ND)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.model.attention import Attention, attention_weights
+from lengthwise.mixers.attention import Attention
+from lengthwise.model.attention import attention_weights
 from lengthwise.model.decoder import Block, Decoder
 from lengthwise.stretching.reading import arithmetic, batches, device_of
 
@@ -51,10 +52,10 @@ def entropies(model: Decoder, rows_RT: np.ndarray, positions: np.ndarray | None 
 def _layer_entropy(model: Decoder, layer: int, x_BTD: Tensor, layout: AttentionLayout, asked_P: Tensor) -> Tensor:
     """(B, H, P), of what the layer is about to compute from what it reads."""
     block, encoding = model.blocks[layer], model.encoding_at(layer)
-    assert isinstance(block, Block) and isinstance(block.attention, Attention)
+    assert isinstance(block, Block) and isinstance(block.mixer, Attention)
     normed_BTD = block.attention_norm(x_BTD)
     here = layout.at_layer(layer, normed_BTD, encoding.token_numbers(normed_BTD))
-    q_BHTK, k_BHSK = block.attention.queries_and_keys(normed_BTD, here.contribution(encoding), here)
+    q_BHTK, k_BHSK = block.mixer.queries_and_keys(normed_BTD, here.contribution(encoding), here)
     batch, heads, length, _ = q_BHTK.shape
     size = max(1, LARGEST_BLOCK[x_BTD.device.type] // (batch * heads * length))
     found = []
