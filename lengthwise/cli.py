@@ -42,6 +42,8 @@ app.add_typer(theory_app, name="theory")
 class Listed(StrEnum):
     tasks = "tasks"
     encodings = "encodings"
+    placements = "placements"
+    mixers = "mixers"
     extensions = "extensions"
     studies = "studies"
 
@@ -75,10 +77,12 @@ Settings = Annotated[
 
 @app.command("list")
 def list_command(what: Listed, as_json: AsJson = False) -> None:
-    """List the tasks, encodings, extensions or studies there are."""
+    """List the tasks, encodings, placements, mixers, extensions or studies there are."""
     rows = {
         "tasks": task_rows,
         "encodings": lambda: component_rows(registry.encodings),
+        "placements": lambda: component_rows(registry.placements),
+        "mixers": lambda: component_rows(registry.mixers),
         "extensions": lambda: component_rows(registry.extensions),
         "studies": study_rows,
     }[what.value]()

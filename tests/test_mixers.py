@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lengthwise import registry
+from lengthwise.analysis.subjects import subjects
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.engine.fleet import Batch, Fleet
@@ -199,3 +200,5 @@ def test_a_study_compares_it_with_encodings(tmp_path: Path) -> None:
     (run,) = results.of("copy.repeat", "gated-recurrence,rotary")
     assert run.description["encoding_of_each_layer"][:2] == ["gated-recurrence", "rotary"]
     assert set(run.description["encoding_resolved"]) == {"gated-recurrence", "rotary"}
+    with pytest.raises(UserError, match="layer 1 has gated-recurrence; choose other runs with --only"):
+        subjects(tmp_path, "encoding=gated-recurrence,rotary")[0].open(torch.device("cpu"))

@@ -123,9 +123,16 @@ def _last_position(model: Any) -> int | None:
 def open_checkpoint(path: Path, name: str, device: torch.device) -> DecoderSource:
     """The model in a run's `last.safetensors` or `best.safetensors`."""
     try:
-        return DecoderSource(load_model(path).to(device), name)
+        model = load_model(path).to(device)
     except RuntimeError as error:  # of weights with other names or shapes
         raise UserError(f"{path} does not fit this version of the model; train that run again") from error
+    for layer, mixer in enumerate(model.mixers()):
+        if mixer is not None:
+            raise UserError(
+                f"{name} has no attention to look into: layer {layer + 1} has {mixer.name}; choose other runs with "
+                "--only, e.g. encoding=none"
+            )
+    return DecoderSource(model, name)
 
 
 def is_hugging_face(path: Path) -> bool:
