@@ -142,7 +142,7 @@ def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool 
     for extension in extensions:
         if not extension.applies(contribution):
             continue
-        for other in chosen:
+        for other in (*extensions_of(encoding), *chosen):
             if other.rotates and extension.rotates:
                 raise UserError(
                     f"{extension.name} does not stack with {other.name}: "
@@ -158,8 +158,10 @@ def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool 
 
 
 def extensions_of(encoding: Encoding) -> tuple[Extension, ...]:
-    """What an encoding is extended by, first one first."""
-    return encoding.extensions if isinstance(encoding, ExtendedEncoding) else ()
+    """What an encoding is extended by, first one first; an extended encoding may have been extended again."""
+    if not isinstance(encoding, ExtendedEncoding):
+        return ()
+    return (*extensions_of(encoding.encoding), *encoding.extensions)
 
 
 def sharing_weights(module: M, frozen: bool = False) -> M:
