@@ -126,7 +126,7 @@ def _refuse_other_folders(root: Path) -> None:
     """A folder in which nothing can be found is a mistake, most often one level too deep."""
     if not root.is_dir():
         raise UserError(f"{VARIABLE} names {str(root)!r}, which is not a folder")
-    folders = [registry.folder for registry in (tasks, encodings, extensions)]
+    folders = [registry.folder for registry in (tasks, encodings, placements, extensions)]
     if not any((root / folder).is_dir() for folder in folders):
         hint = f"; did you mean {str(root.parent)!r}?" if root.name in folders else ""
         told = f"{', '.join(folders[:-1])} or {folders[-1]}"
@@ -161,3 +161,4 @@ def file_of(cls: type) -> str:
 tasks = Registry("task", "tasks")
 encodings = Registry("encoding", "encodings")
 extensions = Registry("extension", "extensions")
+placements = Registry("placement", "placements")

@@ -1,6 +1,7 @@
 """Examples as a model reads them: prompt, target, end, padded on the right to one width."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from lengthwise.data.tokens import SymbolTokens, Tokens
 from lengthwise.errors import UserError
 from lengthwise.examples import Examples, Part
+from lengthwise.placements.placement import Generators, Placement
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.tasks.task import Task
 
@@ -25,6 +27,8 @@ class Sequences:
     buckets: np.ndarray
     positions: np.ndarray | None = None
     """Of every token, as `tokens`; None for 0, 1, 2 and so on."""
+    tracks: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What the task says of every token, as `tokens`, by name; see `Task.tracks`."""
 
     def __len__(self) -> int:
         return len(self.size)
@@ -42,18 +46,27 @@ class Sequences:
         size = self.size[indices]
         width = int(size.max()) if len(size) else 0
         positions = None if self.positions is None else self.positions[indices, :width]
-        return Sequences(self.tokens[indices, :width], self.prompt[indices], size, self.buckets[indices], positions)
+        tracks = {name: track[indices, :width] for name, track in self.tracks.items()}
+        return Sequences(
+            self.tokens[indices, :width], self.prompt[indices], size, self.buckets[indices], positions, tracks
+        )
 
 
 def render(
-    task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool = True, tokens: Tokens | None = None
+    task: Task,
+    examples: Examples,
+    scratchpad: Scratchpad,
+    anchor: bool = True,
+    tokens: Tokens | None = None,
+    tracks: Sequence[str] = (),
 ) -> Sequences:
     """Examples in a scratchpad format; `anchor=False` leaves out the constant first words.
 
-    `tokens`: by default one for each symbol.
+    `tokens`: by default one for each symbol. `tracks`: names of what the task shall say of its tokens.
     """
     tokens = tokens or SymbolTokens(task.vocabulary)
-    kept = tokens.convert(kept_parts(task, examples, scratchpad, anchor))
+    symbols = kept_parts(task, examples, scratchpad, anchor)
+    kept = tokens.convert(symbols)
     in_prompt = np.concatenate([[0], np.cumsum(kept.parts <= Part.PROMPT)])
     prompt = in_prompt[kept.starts[1:]] - in_prompt[kept.starts[:-1]]
     if not prompt.all():
@@ -64,7 +77,21 @@ def render(
     size = kept.sizes + 1
     ids = laid_out(kept, int(size.max()), tokens.pad)
     ids[np.arange(len(kept)), size - 1] = tokens.end
-    return Sequences(ids, prompt.astype(np.int32), size.astype(np.int32), kept.buckets)
+    followed = _tracks(task, symbols, tokens, tracks, ids.shape[1]) if tracks else {}
+    return Sequences(ids, prompt.astype(np.int32), size.astype(np.int32), kept.buckets, tracks=followed)
+
+
+def _tracks(task: Task, symbols: Examples, tokens: Tokens, names: Sequence[str], width: int) -> dict[str, np.ndarray]:
+    """What the task says of the symbols, for every token of their words; 0 for the end."""
+    said = task.tracks(symbols)
+    converted, source = tokens.convert_and_trace(symbols)
+    found = {}
+    for name in names:
+        if name not in said:
+            raise UserError(f"the placement needs the track {name!r}, and the task {task.name} has none of that name")
+        values = replace(converted, tokens=said[name][source].astype(np.int32))
+        found[name] = laid_out(values, width, 0)
+    return found
 
 
 def kept_parts(task: Task, examples: Examples, scratchpad: Scratchpad, anchor: bool = True) -> Examples:
@@ -82,6 +109,13 @@ def laid_out(examples: Examples, width: int, fill: int) -> np.ndarray:
         begin, end = examples.starts[first], examples.starts[min(first + ROWS_AT_ONCE, len(examples))]
         ids[rows][column < examples.sizes[rows, None]] = examples.tokens[begin:end]
     return ids
+
+
+def placed(sequences: Sequences, placement: Placement, seed: int, numbers_E: np.ndarray) -> Sequences:
+    """The same sequences with the positions that a placement gives them; `numbers_E` tells examples apart."""
+    generators = Generators(seed, numbers_E)
+    positions_EW = placement.place(sequences.size, sequences.tracks, generators)
+    return replace(sequences, positions=positions_EW)
 
 
 def pieces_of(examples: Examples, tokens: Tokens) -> list[tuple[list[str], list[str]]]:
@@ -116,4 +150,5 @@ def join(parts: list[Sequences], pad: int) -> Sequences:
         np.concatenate([part.size for part in parts]),
         np.concatenate([part.buckets for part in parts]),
         None if all(part.positions is None for part in parts) else padded(positions, 0),
+        {name: padded([part.tracks[name] for part in parts], 0) for name in parts[0].tracks},
     )

@@ -76,6 +76,9 @@ class TextTokens(Tokens):
         self.vocabulary, self.speller = vocabulary, speller
         self.pad, self.end, self.rows = speller.pad, speller.end, speller.size
 
+    def convert_and_trace(self, examples: Examples) -> tuple[Examples, np.ndarray]:
+        raise UserError("pieces of this tokenizer cross spaces, so it is not known which symbol each comes from")
+
     def convert(self, examples: Examples) -> Examples:
         texts, boundaries = [], []
         for i in range(len(examples)):

@@ -36,6 +36,10 @@ class Tokens:
 
     def convert(self, examples: Examples) -> Examples:
         """The same examples with ids of tokens instead of symbols; every token has the part of its word."""
+        return self.convert_and_trace(examples)[0]
+
+    def convert_and_trace(self, examples: Examples) -> tuple[Examples, np.ndarray]:
+        """The same, and for each token the index of the symbol that its word begins with."""
         raise NotImplementedError
 
     def piece(self, index: int) -> str:
@@ -66,15 +70,16 @@ class SymbolTokens(Tokens):
             free += count - 1
         self.rows = _rounded(free)
 
-    def convert(self, examples: Examples) -> Examples:
+    def convert_and_trace(self, examples: Examples) -> tuple[Examples, np.ndarray]:
         if not self.several:
-            return examples
+            return examples, np.arange(len(examples.tokens))
         count, more = self.count_V[examples.tokens], self.more_V[examples.tokens]
         before = offsets(count)
         place = np.arange(before[-1]) - np.repeat(before[:-1], count)
         tokens = np.where(place == 0, np.repeat(examples.tokens, count), np.repeat(more, count) + place - 1)
         parts = np.repeat(examples.parts, count)
-        return Examples(tokens.astype(np.int32), parts, before[examples.starts], examples.buckets)
+        source = np.repeat(np.arange(len(count)), count)
+        return Examples(tokens.astype(np.int32), parts, before[examples.starts], examples.buckets), source
 
     def piece(self, index: int) -> str:
         for symbol, count in self.several.items():
@@ -178,14 +183,19 @@ class PieceTokens(Tokens):
     def _own(self, piece: int) -> int:
         return self._row_of[piece] if self.trimmed else piece
 
-    def convert(self, examples: Examples) -> Examples:
+    def convert_and_trace(self, examples: Examples) -> tuple[Examples, np.ndarray]:
         edges = np.searchsorted(examples.starts, np.arange(0, examples.starts[-1], CHUNK), side="right") - 1
         edges = np.unique(np.append(edges, len(examples)))
         if len(edges) < 2:  # no tokens at all
-            return examples
-        return concatenate([self._convert(_some(examples, *pair)) for pair in pairwise(edges.tolist())])
+            return examples, np.zeros(0, dtype=np.int64)
+        parts, sources = [], []
+        for first, last in pairwise(edges.tolist()):
+            converted, source = self._convert(_some(examples, first, last))
+            parts.append(converted)
+            sources.append(source + examples.starts[first])
+        return concatenate(parts), np.concatenate(sources)
 
-    def _convert(self, examples: Examples) -> Examples:
+    def _convert(self, examples: Examples) -> tuple[Examples, np.ndarray]:
         tie = self.tie_V[examples.tokens]
         first = np.zeros(len(tie), dtype=bool)
         first[examples.starts[:-1][examples.sizes > 0]] = True
@@ -207,7 +217,7 @@ class PieceTokens(Tokens):
         where = np.repeat(spellings.offset[code_W] - before[:-1], count_W) + np.arange(before[-1])
         parts = np.repeat(examples.parts[start_W], count_W)
         starts = before[np.searchsorted(start_W, examples.starts)]
-        return Examples(spellings.flat[where], parts, starts, examples.buckets)
+        return Examples(spellings.flat[where], parts, starts, examples.buckets), np.repeat(start_W, count_W)
 
     def _spelled(self, code_W: np.ndarray, most: int) -> _Spellings:
         """The spellings of words of up to `most` tied symbols, those of `code_W` among them."""

@@ -14,8 +14,8 @@ from lengthwise.engine.packing import pack
 from lengthwise.engine.recipe import DataConfig
 from lengthwise.examples import offsets
 from lengthwise.scratchpad import Scratchpad
-from lengthwise.seeding import stream
-from lengthwise.sequences import Sequences, join, render
+from lengthwise.seeding import derive, stream
+from lengthwise.sequences import Sequences, join, placed, render
 from lengthwise.splits import Split
 from lengthwise.tasks.task import Task
 
@@ -34,6 +34,7 @@ class TrainingData:
         self.finite = config.training_count(task)
         """Examples in the training set; 0 for endless data."""
         self.tokens = config.make_tokens(task)
+        self.placement = config.make_placement()
         self._drawn = lru_cache(maxsize=2)(self._draw)
         self._order = lru_cache(maxsize=2)(self._permutation)
         self._ordered = lru_cache(maxsize=2)(self._window)
@@ -44,7 +45,8 @@ class TrainingData:
         count, seed = self.finite or CHUNK, self.seed if config.seed is None else config.seed
         division = config.division(task)
         examples = splits.draw(task, Split.TRAIN, self.span, count, seed, chunk, again=again, division=division)
-        return render(task, examples, Scratchpad(config.scratchpad), config.anchor, self.tokens)
+        scratchpad = Scratchpad(config.scratchpad)
+        return render(task, examples, scratchpad, config.anchor, self.tokens, self.placement.tracks)
 
     def _permutation(self, epoch: int) -> np.ndarray:
         return stream(self.seed, "order", self.task.name, epoch).permutation(self.period)
@@ -79,8 +81,13 @@ class TrainingData:
             start = window * WINDOW
             examples, order_K = self._ordered(window, batch)
             chosen = order_K[max(first - start, 0) : end - start]
-            parts.append(examples.select((chosen[:, None] * batch + np.arange(batch)).ravel()))
+            numbers_E = (chosen[:, None] * batch + np.arange(batch)).ravel()
+            # Positions depend on which example it is in the endless sequence, and on the run's seed.
+            parts.append(self._placed(examples.select(numbers_E), numbers_E + start * batch))
         return parts[0] if len(parts) == 1 else join(parts, self.tokens.pad)
+
+    def _placed(self, examples: Sequences, numbers_E: np.ndarray) -> Sequences:
+        return placed(examples, self.placement, derive(self.seed, "placement"), numbers_E)
 
     def _window(self, window: int, batch: int) -> tuple[Sequences, np.ndarray]:
         """The examples of a window of steps, and which batch of them each step gets."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from lengthwise.engine.batches import Batches
+from lengthwise.errors import UserError
 from lengthwise.model import kernel, loss_kernel, norm_kernel
 from lengthwise.model.beside import beside, when_differentiated
 from lengthwise.model.build import initialize
@@ -111,6 +112,8 @@ class Fleet:
         self.read_NW = self.matrix_NW if self.dtype == torch.float32 else self.matrix_NW.to(self.dtype)
         self._gradients_NW: Tensor | None = None
         self._pass = _Pass(model)
+        self.self_written = {f"{path}.weight" for path, module in model.named_modules() if "home" in module._buffers}
+        """Weights whose gradient our kernels write, because their modules say so; PyTorch finds all others."""
 
     @property
     def kernels(self) -> bool:
@@ -189,26 +192,46 @@ class Fleet:
         """Mean loss of each model on its own examples (N,) and its gradient, weight by weight: (N, *shape).
 
         `keys_NL`: of dropout. `reads` is told each section before its weights are read, `wrote` each block (and the
-        output) when what computes its gradient was launched. With our kernels the gradients are overwritten by the
-        next call.
+        output) when what computes its gradient was launched, if our kernels do all of it. With our kernels the
+        gradients are overwritten by the next call.
         """
-        homes = self.named(self.gradient_matrix()) if self.kernels else {}
+        places = self.named(self.gradient_matrix()) if self.kernels else {}
         leaves = self.named(self.read_NW)
+        written = {name: place for name, place in places.items() if name in self.self_written}
         for name, leaf in leaves.items():
-            # Our kernels write gradients home; PyTorch asks for them only if something at the very beginning has one.
-            leaf.requires_grad_(not homes or name.startswith(("embedding.", "encodings.")))
-        written = {name: home for name, home in homes.items() if not name.startswith("encodings.")}
-        if homes and self.model.unembedding is not None:
+            # PyTorch goes all the way back only if something at the very beginning asks for a gradient.
+            leaf.requires_grad_(name not in written or name.startswith("embedding."))
+        if written and self.model.unembedding is not None:
             with beside():  # to what a tied output layer would write, the embedding adds
-                homes["embedding.weight"].zero_()
-        logits_NPV = self._call(leaves, written, (*batch.arrays()[:-1], keys_NL), batch.consecutive, reads, wrote)
+                places["embedding.weight"].zero_()
+        arrays = (*batch.arrays()[:-1], keys_NL)
+        logits_NPV = self._call(leaves, written, arrays, batch.consecutive, reads, wrote and self._only_written(wrote))
         losses_N, dlogits_NPV = cross_entropy(logits_NPV, batch.targets_NP, self.kernels)
-        wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-        found = torch.autograd.grad(logits_NPV, list(wanted.values()), dlogits_NPV, allow_unused=True)
-        gradients = dict(zip(wanted, found, strict=True))
-        for name in homes.keys() - written.keys():
-            homes[name].copy_(_or_zeros(gradients[name], homes[name]))
-        return losses_N, homes or {name: _or_zeros(gradients[name], leaves[name]) for name in leaves}
+        asked = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+        answers = torch.autograd.grad(logits_NPV, list(asked.values()), dlogits_NPV, allow_unused=True)
+        found = dict(zip(asked, answers, strict=True))
+        gradients: Tensors = {}
+        for name in leaves:
+            if name in written:
+                gradients[name] = written[name]
+                continue
+            gradient = found[name]
+            if gradient is None:
+                raise UserError(
+                    f"the parameter {name} has no part in the loss, so nothing would ever train it; "
+                    "use it, or leave it out"
+                )
+            gradients[name] = places[name].copy_(gradient) if places else gradient
+        return losses_N, gradients
+
+    def _only_written(self, wrote: Told) -> Told:
+        """Tells of those sections alone that our kernels write in whole: what PyTorch finds is there at the end."""
+
+        def tell(section: str) -> None:
+            if self.self_written.issuperset(self.sections[section].names):
+                wrote(section)
+
+        return tell
 
     def gradient_matrix(self) -> Tensor:
         """(N, W), where our kernels write gradients."""
@@ -245,11 +268,6 @@ class Fleet:
             )
         own, home = ({name: value.squeeze(0) for name, value in group.items()} for group in (weights, homes))
         return alone(own, home, *(None if each is None else each.squeeze(0) for each in arrays)).unsqueeze(0)
-
-
-def _or_zeros(gradient: Tensor | None, weight: Tensor) -> Tensor:
-    """Of a weight that had no part in the loss PyTorch finds none."""
-    return torch.zeros_like(weight) if gradient is None else gradient
 
 
 def _home(weight: str) -> str:

@@ -161,7 +161,7 @@ def _sizes(task_table: str, data: DataConfig) -> _Sizes:
     task = make_task(json.loads(task_table))
     test = test_set(task, data)
     trained = TrainingData(task, data, seed=0).slice(0, MEASURED).size
-    longest = max(int(test.size.max()), int(trained.max()))
+    longest = data.make_placement().reach(max(int(test.size.max()), int(trained.max())))
     # A model that writes for itself may go on a little longer than the gold text.
     room = MARGIN if Scratchpad(data.scratchpad).steps else 0
     return _Sizes(trained, longest + room)

@@ -1,11 +1,13 @@
 """The settings of training and its data. Imports no torch, so that they are checked at once."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from lengthwise.data.tokenization import PUBLISHED, SYMBOLS, make_tokens
 from lengthwise.data.tokens import Tokens
 from lengthwise.errors import nearest
+from lengthwise.placements.choosing import make_placement, placement_words
+from lengthwise.placements.placement import Placement
 from lengthwise.scratchpad import Scratchpad
 from lengthwise.splits import Division
 from lengthwise.tasks.file import fingerprint
@@ -43,6 +45,8 @@ class DataConfig:
     """Validation and in-distribution test get the same share of each length, or a share of all prompts (published)."""
     seed: int | None = None
     """Of the training examples; None for the run's own. The published examples are the same for all seeds."""
+    placement: Any = "consecutive"
+    """Which positions tokens get: `randomized`, `randomized(range=4096)`, or a table of a name and settings."""
 
     def __post_init__(self) -> None:
         least = {"examples": 0, "validation": 1, "test_per_length": 1, "watched": 0, "seed": 0}
@@ -63,6 +67,13 @@ class DataConfig:
             )
         _ = Scratchpad(self.scratchpad).parts  # an unknown name is an error now, not after training
         self._read_tokens()
+        object.__setattr__(self, "placement", placement_words(self.placement))
+        if Scratchpad(self.scratchpad).steps and self.placement != "consecutive":
+            # What a model writes itself has no positions drawn beforehand.
+            raise ValueError(f"a scratchpad needs consecutive positions, not {self.placement}")
+
+    def make_placement(self) -> Placement:
+        return make_placement(self.placement)
 
     def _read_tokens(self) -> None:
         if self.tokens in (SYMBOLS, PUBLISHED):

@@ -1,10 +1,13 @@
 """The examples that runs are judged on: the same for every encoding and every seed."""
 
+import numpy as np
+
 from lengthwise import splits
 from lengthwise.engine.recipe import DataConfig
 from lengthwise.examples import Examples, concatenate
 from lengthwise.scratchpad import Scratchpad
-from lengthwise.sequences import Sequences, render
+from lengthwise.seeding import derive
+from lengthwise.sequences import Sequences, placed, render
 from lengthwise.splits import Split
 from lengthwise.tasks.task import Task
 
@@ -44,4 +47,6 @@ def repeats(task: Task, config: DataConfig) -> bool:
 
 def rendered(task: Task, examples: Examples, config: DataConfig) -> Sequences:
     """Examples as the models of a run read them."""
-    return render(task, examples, Scratchpad(config.scratchpad), config.anchor, config.make_tokens(task))
+    placement, scratchpad = config.make_placement(), Scratchpad(config.scratchpad)
+    sequences = render(task, examples, scratchpad, config.anchor, config.make_tokens(task), placement.tracks)
+    return placed(sequences, placement, derive(SEED, "placement"), np.arange(len(sequences)))

@@ -5,6 +5,7 @@ queries, keys and values together, X = 3 for these three.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -239,17 +240,23 @@ def _kernel(
             return torch.stack([angles_BTP.cos(), angles_BTP.sin()], dim=-1)
 
         turns_BTPC = layout.once(contribution, "rotation", cosine_and_sine)
-    key = dropout.next_key()
-    mixed_NBTHK = kernel.fused_attention(
-        joined_BTXHK[None],
-        layout.segments_BT[None],
-        None if table_HT is None else table_HT[None],
-        None if turns_BTPC is None else turns_BTPC[None],
-        None if key is None else key[None],
-        dropout.rate,
-        scale,
-    )
+    rows_BHT = columns_BHT = windows_H = None
+    if (both := contribution.row_column_bias) is not None:
+        shape = (len(joined_BTXHK), joined_BTXHK.shape[3], length)
+        rows_BHT, columns_BHT = both.row_BHT.expand(shape), both.column_BHS.expand(shape)
+    if contribution.window is not None:
+        windows_H = _windows(contribution.window, joined_BTXHK.shape[3], device)
+    arrays = (table_HT, turns_BTPC, dropout.next_key(), rows_BHT, columns_BHT, windows_H)
+    table, turns, key, rows, columns, windows = (None if each is None else each[None] for each in arrays)
+    parts = joined_BTXHK[None], layout.segments_BT[None]
+    mixed_NBTHK = kernel.fused_attention(*parts, table, turns, key, dropout.rate, scale, rows, columns, windows)
     return mixed_NBTHK.squeeze(0)
+
+
+@lru_cache(maxsize=64)
+def _windows(window: int | tuple[int, ...], heads: int, device: torch.device) -> Tensor:
+    """(H,). Kept: while a step is captured nothing may be copied from the host."""
+    return torch.tensor(window, dtype=torch.int32, device=device).expand(heads).contiguous()
 
 
 def _sdpa(

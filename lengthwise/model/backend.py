@@ -24,8 +24,9 @@ def kernel_refuses(contribution: Contribution, layout: AttentionLayout, config: 
     for name, words in _NOT_IN_KERNEL.items():
         if getattr(contribution, name) is not None:
             return words
-    if contribution.distance_bias is not None and not layout.consecutive:
-        return "its bias by distance needs consecutive positions"
+    for name, words in (("distance_bias", "a bias by distance"), ("window", "a window")):
+        if getattr(contribution, name) is not None and not layout.consecutive:
+            return f"{words} needs consecutive positions there"
     if layout.segments_BT is None:
         return "it reads packed rows, without a cache"
     if not kernel.supports(layout.key_positions_BS.shape[1], config.head_width):
@@ -36,8 +37,6 @@ def kernel_refuses(contribution: Contribution, layout: AttentionLayout, config: 
 _NOT_IN_KERNEL = {
     "score": "scores are changed",
     "normalizer": "weights are not a softmax",
-    "window": "a window hides keys",
-    "row_column_bias": "a bias of row and column is added",
 }
 
 

@@ -42,12 +42,17 @@ def fused_attention(
     key_N: Tensor | None = None,
     rate: float = 0.0,
     scale: float = 1.0,
+    row_NRHT: Tensor | None = None,
+    column_NRHT: Tensor | None = None,
+    window_NH: Tensor | None = None,
 ) -> Tensor:
     """A token sees itself and the earlier tokens of its segment; returns the mixed values, (N, R, T, H, K).
 
     X is 3: queries, keys and values in one array, as one product makes them. `table_NHT` is added to the logits by
-    distance; by `turns_NRTPC` (P pairs, C = 2: cosine and sine) neighbouring entries of queries and keys are turned;
-    `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it. Under `torch.func.vmap` the stacked
+    distance; by `turns_NRTPC` (P pairs, C = 2: cosine and sine) neighbouring entries of queries and keys are rotated;
+    `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it; `row_NRHT` and `column_NRHT`, a
+    number of the query and one of the key, are added to the logits (both or neither); `window_NH` hides keys at that
+    distance and beyond. Distances are differences of index. Under `torch.func.vmap` the stacked
     models join N; gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
     """
     _, _, length, parts, _, head_width = joined_NRTXHK.shape
@@ -61,10 +66,17 @@ def fused_attention(
         raise ValueError(f"the table of biases must be float32, not {table_NHT.dtype}")
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate lies in [0, 1), {rate} does not")
+    if (row_NRHT is None) != (column_NRHT is None):
+        raise ValueError("a bias of row and column needs both")
+    if row_NRHT is not None and (row_NRHT.dtype, column_NRHT.dtype) != (torch.float32, torch.float32):  # type: ignore[union-attr]
+        raise ValueError("biases of row and column must be float32")
     key_N = None if rate == 0 or key_N is None else key_N.to(torch.int32)
+    window_NH = None if window_NH is None else window_NH.to(torch.int32)
     if turns_NRTPC is not None:
         turns_NRTPC = turns_NRTPC.detach().float()
-    return _attention(joined_NRTXHK, segments_NRT, table_NHT, turns_NRTPC, key_N, rate, scale)[0]
+    return _attention(
+        *(joined_NRTXHK, segments_NRT, table_NHT, turns_NRTPC, key_N, row_NRHT, column_NRHT, window_NH, rate, scale)
+    )[0]
 
 
 @torch.library.custom_op("lengthwise::attention", mutates_args=())
@@ -74,6 +86,9 @@ def _attention(
     table_NHT: Tensor | None,
     turns_NRTPC: Tensor | None,
     key_N: Tensor | None,
+    row_NRHT: Tensor | None,
+    column_NRHT: Tensor | None,
+    window_NH: Tensor | None,
     rate: float,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
@@ -82,13 +97,14 @@ def _attention(
     segments, table, turns = _rows(segments_NRT), _rows(table_NHT), _contiguous(turns_NRTPC)
     joined = _rows(joined_NRTXHK)
     key_N = _contiguous(key_N)
+    row, column, window = _contiguous(row_NRHT), _contiguous(column_NRHT), _contiguous(window_NH)
     drop = rule(rate)
     with torch.cuda.device_of(joined):
         if _whole(joined):
             q, k, v = joined.unbind(3)
             N, R, T, H, K = q.shape
             _forward_whole[H, R, N](
-                *(q, k, v, segments, table, turns, key_N, out_NRTHK),
+                *(q, k, v, segments, table, turns, key_N, row, column, window, out_NRTHK),
                 *_strides(q, segments, table),
                 *(scale, *drop, _pairs(turns), H, T, K),
                 num_warps=_warps(q),
@@ -98,7 +114,8 @@ def _attention(
 
             q, k, v = (joined if turns is None else kernel_long.turned_first(joined, turns)).unbind(3)
             strides = _strides(q, segments, table)
-            kernel_long.forward(q, k, v, segments, table, key_N, out_NRTHK, lse_NRHT, strides, scale, drop)
+            biases = (table, key_N, row, column, window)
+            kernel_long.forward(q, k, v, segments, *biases, out_NRTHK, lse_NRHT, strides, scale, drop)
     return out_NRTHK, lse_NRHT
 
 
@@ -110,13 +127,18 @@ def _attention_backward(
     table_NHT: Tensor | None,
     turns_NRTPC: Tensor | None,
     key_N: Tensor | None,
+    row_NRHT: Tensor | None,
+    column_NRHT: Tensor | None,
+    window_NH: Tensor | None,
     out_NRTHK: Tensor | None,
     lse_NRHT: Tensor | None,
     rate: float,
     scale: float,
-) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of queries, keys and values, joined, and of the table (empty without one)."""
-    djoined_NRTXHK, dtable_NHT = _like_backward(joined_NRTXHK, table_NHT)
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the gradients of queries, keys and values, joined, and of table, rows and columns (empty without)."""
+    djoined_NRTXHK, dtable_NHT, drow_NRHT, dcolumn_NRHT = _like_backward(joined_NRTXHK, table_NHT, row_NRHT)
+    row, column, window = _contiguous(row_NRHT), _contiguous(column_NRHT), _contiguous(window_NH)
+    drow, dcolumn = (None, None) if row is None else (drow_NRHT, dcolumn_NRHT)
     dq, dk, dv = djoined_NRTXHK.unbind(3)
     segments, table, grad = _rows(segments_NRT), _rows(table_NHT), _rows(grad_NRTHK)
     turns = _contiguous(turns_NRTPC)
@@ -130,7 +152,8 @@ def _attention_backward(
             strides = (*_strides(q, segments, table), *grad.stride()[:4])
             part_NRHT = None if table is None else table.new_empty((N, R, H, T))
             _backward_whole[H, R, N](
-                *(q, k, v, segments, table, turns, key_N, grad, dq, dk, dv, part_NRHT),
+                *(q, k, v, segments, table, turns, key_N, row, column, window),
+                *(grad, dq, dk, dv, part_NRHT, drow, dcolumn),
                 *(*strides, scale, *drop, _pairs(turns), H, T, K),
                 num_warps=_warps(q),
             )
@@ -141,12 +164,11 @@ def _attention_backward(
             q, k, v = (joined if turns is None else kernel_long.turned_first(joined, turns)).unbind(3)
             strides = (*_strides(q, segments, table), *grad.stride()[:4])
             saved = (out_NRTHK.contiguous(), lse_NRHT.contiguous())
-            part_NRHT = kernel_long.backward(
-                q, k, v, segments, table, turns, key_N, grad, *saved, dq, dk, dv, strides, scale, drop
-            )
+            inputs = (q, k, v, segments, table, turns, key_N, row, column, window, grad)
+            part_NRHT = kernel_long.backward(inputs, saved, (dq, dk, dv, drow, dcolumn), strides, scale, drop)
         if part_NRHT is not None:
             torch.sum(part_NRHT, dim=1, out=dtable_NHT)
-    return djoined_NRTXHK, dtable_NHT
+    return djoined_NRTXHK, dtable_NHT, drow_NRHT, dcolumn_NRHT
 
 
 def _whole(joined_NRTXHK: Tensor) -> bool:
@@ -184,10 +206,15 @@ def _like_forward(joined_NRTXHK: Tensor) -> tuple[Tensor, Tensor]:
     return joined_NRTXHK.new_empty((N, R, T, H, K)), lse_NRHT
 
 
-def _like_backward(joined_NRTXHK: Tensor, table_NHT: Tensor | None) -> tuple[Tensor, Tensor]:
-    N, _, T, _, H, _ = joined_NRTXHK.shape
+def _like_backward(
+    joined_NRTXHK: Tensor, table_NHT: Tensor | None, row_NRHT: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    N, R, T, _, H, _ = joined_NRTXHK.shape
     dtable_NHT = joined_NRTXHK.new_empty((N, H, 0 if table_NHT is None else T), dtype=torch.float32)
-    return joined_NRTXHK.new_empty(joined_NRTXHK.shape), dtable_NHT
+    drow_NRHT, dcolumn_NRHT = (
+        joined_NRTXHK.new_empty((N, R, H, 0 if row_NRHT is None else T), dtype=torch.float32) for _ in range(2)
+    )
+    return joined_NRTXHK.new_empty(joined_NRTXHK.shape), dtable_NHT, drow_NRHT, dcolumn_NRHT
 
 
 @_attention.register_fake
@@ -196,8 +223,8 @@ def _(joined_NRTXHK: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 
 @_attention_backward.register_fake
-def _(_grad: Tensor, joined_NRTXHK: Tensor, _segments: Tensor, table_NHT: Any, *_: Any) -> tuple[Tensor, Tensor]:
-    return _like_backward(joined_NRTXHK, table_NHT)
+def _(_grad: Tensor, joined_NRTXHK: Tensor, _segments: Tensor, table_NHT: Any, *others: Any) -> tuple[Tensor, ...]:
+    return _like_backward(joined_NRTXHK, table_NHT, others[2])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -209,8 +236,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 def _backward(ctx: Any, grad_NRTHK: Tensor, _grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     tensors = ctx.saved_tensors
-    djoined_NRTXHK, dtable_NHT = _attention_backward(grad_NRTHK, *tensors, ctx.rate, ctx.scale)
-    return djoined_NRTXHK, None, None if tensors[2] is None else dtable_NHT, None, None, None, None
+    djoined, dtable, drow, dcolumn = _attention_backward(grad_NRTHK, *tensors, ctx.rate, ctx.scale)
+    has_table, has_rows = tensors[2] is not None, tensors[5] is not None
+    biases = (drow if has_rows else None, dcolumn if has_rows else None)
+    return djoined, None, dtable if has_table else None, None, None, *biases, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_setup_context)
@@ -222,7 +251,7 @@ _attention_backward.register_vmap(stacked(_attention_backward))
 
 @jit
 def _forward_whole(
-    q, k, v, segments, table, turns, key, out,
+    q, k, v, segments, table, turns, key, row, column, window, out,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, threshold, inverse, P: tl.constexpr, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
@@ -237,7 +266,12 @@ def _forward_whole(
     segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
     if table is not None:
         table += n * table_N + h * table_H
-    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, scale)
+    if row is not None:
+        row += ((n * tl.num_programs(1) + r) * H + h) * T
+        column += ((n * tl.num_programs(1) + r) * H + h) * T
+    if window is not None:
+        window += n * H + h
+    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, row, column, window, scale)
     raised_TS = tl.exp(logits_TS - tl.max(logits_TS, 1)[:, None])
     weights_TS = raised_TS / tl.sum(raised_TS, 1)[:, None]
     if key is not None:
@@ -250,7 +284,7 @@ def _forward_whole(
 
 @jit
 def _backward_whole(
-    q, k, v, segments, table, turns, key, grad, dq, dk, dv, part,
+    q, k, v, segments, table, turns, key, row, column, window, grad, dq, dk, dv, part, drow, dcolumn,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse,
     P: tl.constexpr, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
@@ -267,7 +301,12 @@ def _backward_whole(
     segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
     if table is not None:
         table += n * table_N + h * table_H
-    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, scale)
+    if row is not None:
+        row += ((n * tl.num_programs(1) + r) * H + h) * T
+        column += ((n * tl.num_programs(1) + r) * H + h) * T
+    if window is not None:
+        window += n * H + h
+    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, row, column, window, scale)
     raised_TS = tl.exp(logits_TS - tl.max(logits_TS, 1)[:, None])
     weights_TS = raised_TS / tl.sum(raised_TS, 1)[:, None]
     dweights_TS = tl.dot(grad_TK, tl.trans(v_TK), input_precision="tf32x3")
@@ -284,6 +323,10 @@ def _backward_whole(
     if part is not None:
         sums_T, _ = by_distance(dlogits_TS, T)
         tl.store(part + ((n * tl.num_programs(1) + r) * H + h) * T + t_T, sums_T)
+    if drow is not None:
+        place_T = ((n * tl.num_programs(1) + r) * H + h) * T + t_T
+        tl.store(drow + place_T, tl.sum(dlogits_TS, 1))
+        tl.store(dcolumn + place_T, tl.sum(dlogits_TS, 0))
     rounded_TS = dlogits_TS.to(q_TK.dtype)
     dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
     dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale

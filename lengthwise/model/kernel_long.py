@@ -4,10 +4,22 @@ Shape letters as in `kernel`; here T is a block of queries, S a block of keys, a
 rounded before their sum divides them, which in bf16 moves the last bit.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from lengthwise.model.kernel_parts import by_distance, jit, kept, masked_logits, tl, turned, turned_back, turns_of
+from lengthwise.model.kernel_parts import (
+    by_distance,
+    first_block,
+    jit,
+    kept,
+    masked_logits,
+    tl,
+    turned,
+    turned_back,
+    turns_of,
+)
 
 
 def _block(q: Tensor) -> int:
@@ -32,41 +44,39 @@ def forward(
     segments: Tensor,
     table: Tensor | None,
     key: Tensor | None,
+    row: Tensor | None,
+    column: Tensor | None,
+    window: Tensor | None,
     out: Tensor,
     lse: Tensor,
     strides: tuple[int, ...],
     scale: float,
     drop: tuple[int, float],
 ) -> None:
-    """Writes the output and the logarithm of each softmax's denominator; queries and keys have been turned."""
+    """Writes the output and the logarithm of each softmax's denominator; queries and keys have been rotated."""
     N, R, L, H, K = q.shape
     B = _block(q)
     shapes = (scale, *drop, L, H, K, B)
-    _forward[L // B * H, R, N](q, k, v, segments, table, key, out, lse, *strides, *shapes, num_warps=4)
+    inputs = (q, k, v, segments, table, key, row, column, window)
+    _forward[L // B * H, R, N](*inputs, out, lse, *strides, *shapes, num_warps=4)
 
 
 def backward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    segments: Tensor,
-    table: Tensor | None,
-    turns: Tensor | None,
-    key: Tensor | None,
-    grad: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    dq: Tensor,
-    dk: Tensor,
-    dv: Tensor,
+    inputs: tuple[Any, ...],
+    saved: tuple[Tensor, Tensor],
+    gradients: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
     strides: tuple[int, ...],
     scale: float,
     drop: tuple[int, float],
 ) -> Tensor | None:
-    """Writes the gradients of queries, keys and values; returns that of the table for each row: (N, R, H, T).
+    """Writes the gradients of queries, keys, values, rows and columns; returns that of the table for each row of a
+    batch: (N, R, H, T).
 
-    Queries and keys have been turned by `turns`; their gradients are turned back.
+    `inputs`: q, k, v, segments, table, turns, key, row, column, window, and the gradient of the output. Queries and
+    keys have been rotated by `turns`; their gradients are rotated back.
     """
+    q, table, turns = inputs[0], inputs[4], inputs[5]
+    (out, lse), (dq, dk, dv, drow, dcolumn) = saved, gradients
     N, R, L, H, K = q.shape
     B = _block(q)
     grid = (L // B * H, R, N)
@@ -74,9 +84,8 @@ def backward(
     delta = lse.new_empty(lse.shape)
     # A block of queries knows no distance beyond its last token: those places stay 0.
     part = None if table is None else table.new_zeros((N, R, H, L // B, L))
-    inputs = (q, k, v, segments, table, turns, key, grad)
-    _backward_queries[grid](*inputs, out, lse, delta, dq, part, *strides, *shapes, num_warps=4)
-    _backward_keys[grid](*inputs, lse, delta, dk, dv, *strides, *shapes, num_warps=4)
+    _backward_queries[grid](*inputs, out, lse, delta, dq, part, drow, *strides, *shapes, num_warps=4)
+    _backward_keys[grid](*inputs, lse, delta, dk, dv, dcolumn, *strides, *shapes, num_warps=4)
     return None if part is None else part.sum(3)
 
 
@@ -101,7 +110,7 @@ def _turn(
 
 @jit
 def _forward(
-    q, k, v, segments, table, key, out, lse,
+    q, k, v, segments, table, key, row, column, window, out, lse,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, threshold, inverse, L,
     H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -112,19 +121,28 @@ def _forward(
     k += n * q_N + r * q_R + h * q_H
     v += n * q_N + r * q_R + h * q_H
     segments += n * segments_N + r * segments_R
-    row = (n * tl.num_programs(1) + r) * H + h
+    line = (n * tl.num_programs(1) + r) * H + h
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     segment_T = tl.load(segments + t_T)
     if table is not None:
         table += n * table_N + h * table_H
+    if row is not None:
+        row += line * L
+        column += line * L
+    begin = 0
+    if window is not None:
+        window += n * H + h
+        begin = first_block(first, tl.load(window), B)
     # A finite start: a block without a single visible key must not subtract infinities.
     highest_T = tl.full((B,), -1e30, tl.float32)
     total_T = tl.zeros((B,), tl.float32)
     mixed_TK = tl.zeros((B, K), tl.float32)
-    for start in range(0, first + B, B):
+    for start in range(begin, first + B, B):
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
-        logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, scale)
+        logits_TS = masked_logits(
+            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window, scale
+        )
         higher_T = tl.maximum(highest_T, tl.max(logits_TS, 1))
         shrink_T = tl.exp(highest_T - higher_T)
         weights_TS = tl.exp(logits_TS - higher_T[:, None])
@@ -138,12 +156,12 @@ def _forward(
         highest_T = higher_T
     place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     tl.store(out + place_TK, (mixed_TK / total_T[:, None]).to(q_TK.dtype))
-    tl.store(lse + row * L + t_T, highest_T + tl.log(total_T))
+    tl.store(lse + line * L + t_T, highest_T + tl.log(total_T))
 
 
 @jit
 def _backward_queries(
-    q, k, v, segments, table, turns, key, grad, out, lse, delta, dq, part,
+    q, k, v, segments, table, turns, key, row, column, window, grad, out, lse, delta, dq, part, drow,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L,
     P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -155,24 +173,33 @@ def _backward_queries(
     k += n * q_N + r * q_R + h * q_H
     v += n * q_N + r * q_R + h * q_H
     segments += n * segments_N + r * segments_R
-    row = (n * tl.num_programs(1) + r) * H + h
+    line = (n * tl.num_programs(1) + r) * H + h
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
     place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     delta_T = tl.sum(tl.load(out + place_TK).to(tl.float32) * grad_TK.to(tl.float32), 1)
-    tl.store(delta + row * L + t_T, delta_T)
-    lse_T = tl.load(lse + row * L + t_T)
+    tl.store(delta + line * L + t_T, delta_T)
+    lse_T = tl.load(lse + line * L + t_T)
     segment_T = tl.load(segments + t_T)
     if table is not None:
         table += n * table_N + h * table_H
-        part += (row * (L // B) + first // B) * L
+        part += (line * (L // B) + first // B) * L
+    if row is not None:
+        row += line * L
+        column += line * L
+    begin = 0
+    if window is not None:
+        window += n * H + h
+        begin = first_block(first, tl.load(window), B)
     dq_TK = tl.zeros((B, K), tl.float32)
-    carried_T = tl.zeros((B,), tl.float32)
-    for start in range(0, first + B, B):
+    carried_T, drow_T = tl.zeros((B,), tl.float32), tl.zeros((B,), tl.float32)
+    for start in range(begin, first + B, B):
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
         v_SK = tl.load(v + s_S[:, None] * q_T + c_K[None, :])
-        logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, scale)
+        logits_TS = masked_logits(
+            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window, scale
+        )
         weights_TS = tl.exp(logits_TS - lse_T[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
         if key is not None:
@@ -185,7 +212,11 @@ def _backward_queries(
             below_T, above_T = by_distance(dlogits_TS, B)
             tl.store(part + first - start + d_T, below_T + carried_T)
             carried_T = above_T
+        if drow is not None:
+            drow_T += tl.sum(dlogits_TS, 1)
         dq_TK += tl.dot(dlogits_TS.to(q_TK.dtype), k_SK, input_precision="tf32x3")
+    if drow is not None:
+        tl.store(drow + line * L + t_T, drow_T)
     if turns is not None:  # back
         dq_TK = turned_back(dq_TK, turns, n * tl.num_programs(1) + r, t_T, L, P, K)
     # Of a gradient: queries, keys and values stand side by side.
@@ -195,7 +226,7 @@ def _backward_queries(
 
 @jit
 def _backward_keys(
-    q, k, v, segments, table, turns, key, grad, lse, delta, dk, dv,
+    q, k, v, segments, table, turns, key, row, column, window, grad, lse, delta, dk, dv, dcolumn,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L,
     P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -207,20 +238,31 @@ def _backward_keys(
     q += n * q_N + r * q_R + h * q_H
     grad += n * grad_N + r * grad_R + h * grad_H
     segments += n * segments_N + r * segments_R
-    row = (n * tl.num_programs(1) + r) * H + h
+    line = (n * tl.num_programs(1) + r) * H + h
     k_SK = tl.load(k + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     v_SK = tl.load(v + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     segment_S = tl.load(segments + s_S)
     if table is not None:
         table += n * table_N + h * table_H
+    if row is not None:
+        row += line * L
+        column += line * L
+    end = L
+    if window is not None:
+        window += n * H + h
+        # The last query that sees the last of these keys.
+        end = tl.minimum(L, ((first + B - 1 + tl.load(window) - 1) // B + 1) * B)
     dk_SK = tl.zeros((B, K), tl.float32)
     dv_SK = tl.zeros((B, K), tl.float32)
-    for start in range(first, L, B):
+    dcolumn_S = tl.zeros((B,), tl.float32)
+    for start in range(first, end, B):
         t_T = start + tl.arange(0, B)
         q_TK = tl.load(q + t_T[:, None] * q_T + c_K[None, :])
         grad_TK = tl.load(grad + t_T[:, None] * grad_T + c_K[None, :])
-        logits_TS = masked_logits(q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, scale)
-        weights_TS = tl.exp(logits_TS - tl.load(lse + row * L + t_T)[:, None])
+        logits_TS = masked_logits(
+            q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, row, column, window, scale
+        )
+        weights_TS = tl.exp(logits_TS - tl.load(lse + line * L + t_T)[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
         dropped_TS = weights_TS
         if key is not None:
@@ -228,8 +270,12 @@ def _backward_keys(
             dropped_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
             dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
         dv_SK += tl.dot(tl.trans(dropped_TS.to(v_SK.dtype)), grad_TK, input_precision="tf32x3")
-        dlogits_TS = weights_TS * (dweights_TS - tl.load(delta + row * L + t_T)[:, None])
+        dlogits_TS = weights_TS * (dweights_TS - tl.load(delta + line * L + t_T)[:, None])
+        if dcolumn is not None:
+            dcolumn_S += tl.sum(dlogits_TS, 0)
         dk_SK += tl.dot(tl.trans(dlogits_TS.to(q_TK.dtype)), q_TK, input_precision="tf32x3")
+    if dcolumn is not None:
+        tl.store(dcolumn + line * L + s_S, dcolumn_S)
     if turns is not None:  # back
         dk_SK = turned_back(dk_SK, turns, n * tl.num_programs(1) + r, s_S, L, P, K)
     place_SK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + s_S[:, None] * (3 * H * K) + c_K[None, :]

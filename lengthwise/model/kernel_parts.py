@@ -65,14 +65,24 @@ def turned_back(x_TK, turns, row, t_T, length, P: tl.constexpr, K: tl.constexpr)
 
 
 @jit
-def masked_logits(q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, scale):
-    """Scaled products plus the bias by distance; minus infinity where a key may not be seen."""
+def masked_logits(q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, row, column, window, scale):
+    """Scaled products plus biases by distance, of the row and of the column; minus infinity for what is not seen."""
     logits_TS = tl.dot(q_TK, tl.trans(k_SK), input_precision="tf32x3") * scale
     distance_TS = t_T[:, None] - s_S[None, :]
     if table is not None:
         logits_TS += tl.load(table + distance_TS, mask=distance_TS >= 0, other=0.0)
+    if row is not None:
+        logits_TS += tl.load(row + t_T)[:, None] + tl.load(column + s_S)[None, :]
     seen_TS = (distance_TS >= 0) & (segment_T[:, None] == segment_S[None, :])
+    if window is not None:
+        seen_TS &= distance_TS < tl.load(window)
     return tl.where(seen_TS, logits_TS, float("-inf"))
+
+
+@jit
+def first_block(first, window, B: tl.constexpr):
+    """Where the first block of keys begins that the first query of a block sees through a window."""
+    return tl.maximum(first - window + 1, 0) // B * B
 
 
 @jit

@@ -93,6 +93,13 @@ class Task:
         """How many examples a bucket gets, relative to the others; published sets spread them equally."""
         return 1.0
 
+    def tracks(self, examples: Examples) -> dict[str, np.ndarray]:
+        """What a placement may want to know of the symbols, by name: whole numbers beside `examples.tokens`.
+
+        For example the significance of each digit, by which positions of digits that belong together are coupled.
+        """
+        return {}
+
     def read_answer(self, text: str) -> str | None:
         """The answer in an answer's text, in a form that can be compared; None where there is none."""
         return text

@@ -1,0 +1,1 @@
+"""Which position a token gets: one file per placement."""

@@ -1,0 +1,44 @@
+"""A placement from its settings: `randomized`, `randomized(range=4096)`, or a table of a name and settings."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from lengthwise import configuration, registry
+from lengthwise.errors import UserError
+from lengthwise.placements.placement import Placement
+
+
+def make_placement(choice: str | Mapping[str, Any]) -> Placement:
+    """From its name with or without settings, or from a table."""
+    settings = _settings(choice)
+    cls = registry.placements.get(settings.pop("name"))
+    what = f"placement {cls.name}"
+    with registry.asking(what, cls, "Config"):
+        config = configuration.read(cls.Config, settings, what)
+    with registry.asking(what, cls, "__init__"):
+        return cls(config)
+
+
+def placement_words(choice: str | Mapping[str, Any]) -> str:
+    """Its name and all its settings, defaults included, as one word: `randomized(range=2048)`."""
+    placement = make_placement(choice)
+    settings = configuration.table(placement.config)
+    told = ",".join(f"{key}={value}" for key, value in settings.items())
+    return placement.name + (f"({told})" if told else "")
+
+
+def _settings(choice: str | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
+        return dict(choice)
+    if isinstance(choice, str) and (found := re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", choice)):
+        return {"name": found[1], **_values(found[2] or "", choice)}
+    raise UserError(f"a placement is a name such as random-start or randomized(range=4096), not {choice!r}")
+
+
+def _values(text: str, choice: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads("\n".join(part for part in text.split(",") if part.strip()))
+    except tomllib.TOMLDecodeError:
+        raise UserError(f"settings of a placement look like randomized(range=4096), not {choice!r}") from None

@@ -1,0 +1,65 @@
+"""The seam of placements: positions are data, drawn or computed before a model sees them. NumPy only.
+
+Shape letters: E examples, W tokens of the widest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+class Placement:
+    """Gives every token of every example a position. This class counts from 0: the consecutive placement."""
+
+    name: ClassVar[str]
+    tracks: ClassVar[tuple[str, ...]] = ()
+    """Names of what it needs a task to say of its tokens (see `Task.tracks`)."""
+
+    @dataclass(frozen=True)
+    class Config:
+        """Settings of the placement."""
+
+    config: Any
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = self.Config() if config is None else config
+
+    def place(
+        self, size_E: np.ndarray, tracks_EW: Mapping[str, np.ndarray], generators: "Generators"
+    ) -> np.ndarray | None:
+        """Positions (E, W), any numbers beyond an example's size; None for 0, 1, 2 and so on.
+
+        `size_E`: tokens of each example. `tracks_EW`: what the task says of its tokens. Draws come from `generators`,
+        one for each example, so that they depend on the example and the seed alone.
+        """
+        raise NotImplementedError
+
+    def reach(self, longest: int) -> int:
+        """One more than the largest position that a sequence of up to `longest` tokens may get."""
+        return longest
+
+
+class Generators:
+    """A generator of its own for each example: what is drawn for one does not depend on its neighbours."""
+
+    def __init__(self, seed: int, numbers_E: np.ndarray) -> None:
+        """`numbers_E`: of the examples, in the endless sequence of those that a run is shown."""
+        self.seed, self.numbers_E = seed, numbers_E
+
+    def uniform(self, count: int) -> np.ndarray:
+        """`count` numbers in [0, 1) for each example: (E, count)."""
+        with np.errstate(over="ignore"):
+            key_E = _mix(
+                self.numbers_E.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(self.seed % 2**63)
+            )
+            found = _mix(key_E[:, None] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03))
+        return (found >> np.uint64(11)) / 2**53
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
