@@ -63,11 +63,11 @@ class Counter(nn.Module):
         self.embedding = nn.Embedding(tokens.rows, 1)
         self.symbols = len(vocabulary)
 
-    def places(self, tokens_BT: Tensor) -> None:
+    def layout(self, tokens_BT: Tensor) -> None:
         return None
 
     def hidden(
-        self, tokens_BT: Tensor, places: None, before: Callable[[int, Tensor], Tensor], chosen_P: Tensor | None = None
+        self, tokens_BT: Tensor, layout: None, before: Callable[[int, Tensor], Tensor], chosen_P: Tensor | None = None
     ) -> Tensor:
         is_symbol_BT = (tokens_BT > self.last_word) & (tokens_BT < self.symbols)
         first_B = (tokens_BT == self.separator).int().argmax(1)

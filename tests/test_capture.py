@@ -81,7 +81,7 @@ def trained(captured: bool) -> tuple[torch.Tensor, np.ndarray, list[tuple[int, .
         losses.append(updater.run(steps_of(first, count, width)).read()[0].copy())
         first += count
         if isinstance(updater, CapturedUpdater):
-            shapes.append(tuple(updater.rooms[width].buffers["tokens_KNRT"].shape))
+            shapes.append(tuple(updater.rooms[width, True].buffers["tokens_KNRT"].shape))
     assert not notes
     updater.settle()
     return fleet.matrix_NW, np.concatenate(losses), shapes
@@ -120,7 +120,7 @@ def with_rows(rows: int) -> Steps:
 def test_what_a_step_reads_does_not_depend_on_the_steps_before_it(before: list[int], rows: int) -> None:
     """So that a resumed run has the same bits. 33 rows are rounded up to 34, and 37 to 38."""
 
-    def read(history: list[int]) -> dict[str, torch.Tensor]:
+    def read(history: list[int]) -> Batch:
         fleet, state = two_models()
         updater = CapturedUpdater(fleet, RECIPE, state, print)
         seen: list[Batch] = []
@@ -134,9 +134,9 @@ def test_what_a_step_reads_does_not_depend_on_the_steps_before_it(before: list[i
         updater.captures = False
         for count in (*history, rows):
             updater.run(with_rows(count))
-        return vars(seen[-1])
+        return seen[-1]
 
     used, fresh = read(before), read([])
-    assert used["tokens_NRT"].shape[1] == rows + 1
-    for name, value in used.items():
-        assert torch.equal(value, fresh[name]), name
+    assert used.tokens_NRT.shape[1] == rows + 1 and used.consecutive and fresh.consecutive
+    for name, value, expected in zip(Batch.ARRAYS, used.arrays(), fresh.arrays(), strict=True):
+        assert torch.equal(value, expected), name

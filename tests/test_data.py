@@ -1,7 +1,5 @@
 """Splits that never meet, sequences, packing, and batches that are a function of the step alone."""
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 import torch
@@ -246,10 +244,9 @@ def test_collated_batch_holds_every_target_and_nothing_else(row_width: int, widt
     batches = collate(rows, pad=0, row_width=row_width)
     assert batches.tokens == sum(int(row.size.sum()) for row in rows)
     batch = Batch.of(batches, 0, torch.device("cpu"))
-    assert all(getattr(batch, field.name).dtype == torch.int32 for field in fields(batch))
-    tokens_NRT, segments_NRT, positions_NRT, predicting_NP, targets_NP = (
-        getattr(batch, field.name).numpy() for field in fields(batch)
-    )
+    assert all(array.dtype == torch.int32 for array in batch.arrays())
+    assert batches.consecutive and batch.consecutive, "what the positions below are"
+    tokens_NRT, segments_NRT, positions_NRT, predicting_NP, targets_NP = (array.numpy() for array in batch.arrays())
     assert tokens_NRT.shape[2] == width
     for i, row in enumerate(rows):
         real = targets_NP[i] != NO_TARGET
@@ -292,8 +289,8 @@ def test_steps_collated_together_equal_each_alone(fewer: int) -> None:
             fill = {"tokens_KNRT": pad, "targets_KNP": NO_TARGET}.get(name, 0)
             assert (both[step, :, size:] == fill).all(), f"{name} of step {step} beyond its size"
         device = torch.device("cpu")
-        ours, theirs = vars(Batch.of(together, step, device)), vars(Batch.of(alone, 0, device))
-        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        ours, theirs = Batch.of(together, step, device), Batch.of(alone, 0, device)
+        assert all(map(torch.equal, ours.arrays(), theirs.arrays())) and ours.consecutive and theirs.consecutive
 
 
 @settings(max_examples=20, deadline=None)

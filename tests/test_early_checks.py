@@ -159,45 +159,133 @@ def test_what_is_shipped_passes() -> None:
 
 HOOKS = {
     "embed": ("x, positions", "x[:1]", r"\(B, T, width\) = \(2, 3, 16\), not \(1, 3, 16\)"),
-    "angles": ("positions", "positions.float()", r"\(B, T, pairs\) = \(2, 3, 4 or fewer\) or None, not \(2, 3\)"),
-    "rotate": (
-        "x, positions",
-        "x.transpose(1, 2)",
-        r"\(B, heads, T, head .*\) = \(2, 2, 3, 8\), not \(2, 3, 2, 8\)",
-    ),
-    "scale": ("positions", "positions.float()", r"a number or .* \(B, heads, T, 1\) = \(2, 2, 3, 1\), not \(2, 3\)"),
-    "by_distance": ("distance", "-distance.float()", r"\(heads, \*shape\) = \(2, 5\) or None, not \(5,\)"),
-    "bias": ("q, k, query, key", "k.sum(-1)", r"\(B, heads, T, S\) = \(2, 2, 3, 5\) or None, not \(2, 2, 5\)"),
-    "normalize": ("logits", "logits.softmax(-1).sum(-1)", r"\(B, heads, T, S\) = \(2, 2, 3, 5\), not \(2, 2, 3\)"),
+    "token_numbers": ("x", "x.sum(-1)", r"\(B, T, numbers\) = \(2, 5, any\) or None, not \(2, 5\)"),
+    "contribute": ("layout", "{'scale': 2.0}", r"a Contribution, not {'scale': 2\.0}"),
     "resolved": ("", "[1, 2]", r"a table, not \[1, 2\]"),
 }
-EMPTY = "from lengthwise.encodings.encoding import Encoding\n\n\nclass Mine(Encoding):\n    name = 'mine'\n\n"
+ONE_PAIR = "lambda positions: positions[..., None].float()"
+PAIRS = ("positions", "positions.float()", r"\(B, T, pairs\) = \(2, 3, 4 or fewer\), not \(2, 3\)")
+FUNCTIONS = {
+    "rotation.angles": ("rotation=Rotation(self.asked)", *PAIRS),
+    **{
+        f"rotation.{part}": (f"rotation=Rotation({ONE_PAIR}, {part}=self.asked)", *PAIRS)
+        for part in ("key_angles", "query_magnitude", "key_magnitude")
+    },
+    "queries": (
+        *("queries=self.asked", "x, positions", "x.transpose(1, 2)"),
+        r"\(B, heads, T, any width\) = \(2, 2, 3, 'any'\), not \(2, 3, 2, 8\)",
+    ),
+    "keys": (
+        *("keys=self.asked", "x, positions", "x.transpose(1, 2)"),
+        r"\(B, heads, T, any width\) = \(2, 2, 5, 'any'\), not \(2, 5, 2, 8\)",
+    ),
+    "distance_bias": (
+        *("distance_bias=self.asked", "distance", "-distance.float()"),
+        r"\(heads, \*shape\) = \(2, 5\), not \(5,\)",
+    ),
+    "score": (
+        *("score=self.asked", "scores", "scores.k_BHSK.sum(-1)"),
+        r"\(B, heads, T, S\) = \(2, 2, 3, 5\), not \(2, 2, 5\)",
+    ),
+    "normalizer": (
+        *("normalizer=self.asked", "logits, layout", "logits.softmax(-1).sum(-1)"),
+        r"\(B, heads, T, S\) = \(2, 2, 3, 5\), not \(2, 2, 3\)",
+    ),
+    "output": (
+        *("output=self.asked", "x, layout", "x.flatten(2)"),
+        r"\(B, heads, T, head width\) = \(2, 2, 3, 8\), not \(2, 2, 24\)",
+    ),
+}
+"""Parts of a contribution that are functions: how one is declared, its parameters, a wrong answer, what is said."""
+VALUES = {
+    "scale": (
+        "scale=layout.query_positions_BT.float()",
+        r"a number or what broadcasts to \(B, heads, T, 1\) = \(2, 2, 3, 1\), not \(2, 3\)",
+    ),
+    "row_column_bias": (
+        "row_column_bias=RowColumnBias(torch.zeros(2, 2, 5), torch.zeros(2, 2, 5))",
+        r"RowColumnBias of .* = \(2, 2, 3\) and .* = \(2, 2, 5\), not RowColumnBias\(.*",
+    ),
+    "window": ("window=(4, 0)", r"a whole number from 1 up, or 2 of them, not \(4, 0\)"),
+    "queries and keys": ("queries=lambda x, positions: x[..., :4]", r"equally wide, not \[4, 8\]"),
+}
+EMPTY = """import torch
+
+from lengthwise.encodings.contribution import Rotation, RowColumnBias
+from lengthwise.encodings.encoding import Contribution, Encoding
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-def test_a_wrong_hook_is_refused_before_training(lengthwise: Call, write: Write, tmp_path: Path, hook: str) -> None:  # noqa: F811
-    parameters, wrong, message = HOOKS[hook]
-    file = write("encodings/mine.py", EMPTY + f"    def {hook}(self, {parameters}):\n        return {wrong}\n")
+class Mine(Encoding):
+    name = 'mine'
+
+"""
+
+
+def method(name: str, parameters: str, answer: str) -> str:
+    return f"    def {name}({', '.join(filter(None, ('self', parameters)))}):\n        return {answer}\n\n"
+
+
+def file_with(hook: str, answer: str) -> str:
+    """An encoding that gives `answer` where it is asked this."""
+    if hook in HOOKS:
+        return EMPTY + method(hook, HOOKS[hook][0], answer)
+    declared, parameters, *_ = FUNCTIONS[hook]
+    return EMPTY + method("contribute", "layout", f"Contribution({declared})") + method("asked", parameters, answer)
+
+
+@pytest.mark.parametrize("hook", [*HOOKS, *FUNCTIONS])
+def test_a_wrong_answer_is_refused_before_training(lengthwise: Call, write: Write, tmp_path: Path, hook: str) -> None:  # noqa: F811
+    wrong, message = (HOOKS | FUNCTIONS)[hook][-2:]
+    file = write("encodings/mine.py", file_with(hook, wrong))
     said = refusal(lengthwise, tmp_path, encodings=["none", "mine"])
-    assert re.fullmatch(rf"encoding mine \({file}\): {hook} must return {message}", said), said
+    verb = "return" if hook in HOOKS else "be"
+    assert re.fullmatch(rf"encoding mine \({file}\): {hook} must {verb} {message}", said), said
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-def test_a_hook_that_fails_is_named(write: Write, hook: str) -> None:
-    parameters = HOOKS[hook][0]
-    file = write("encodings/mine.py", EMPTY + f"    def {hook}(self, {parameters}):\n        return self.absent\n")
-    with pytest.raises(UserError, match=rf"^encoding mine \({file}:8\): {hook} fails: AttributeError: .*absent"):
+@pytest.mark.parametrize("hook", VALUES)
+def test_a_wrong_value_is_refused(write: Write, hook: str) -> None:
+    declared, message = VALUES[hook]
+    file = write("encodings/mine.py", EMPTY + method("contribute", "layout", f"Contribution({declared})"))
+    with pytest.raises(UserError, match=rf"(?s)^encoding mine \({file}\): {hook} must be {message}$"):
         check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
 
 
-def test_weights_need_a_deviation_and_facts_must_be_plain(write: Write) -> None:
-    weight = EMPTY + "    def __init__(self, config, geometry):\n        super().__init__(config, geometry)\n"
-    weight += "        import torch\n        self.slope = torch.nn.Parameter(torch.zeros(3))\n\n"
-    write("encodings/mine.py", weight + "    def initial(self, name):\n        return None\n")
-    with pytest.raises(UserError, match="initial must return a number for 'slope', not None"):
+@pytest.mark.parametrize("hook", [*HOOKS, *FUNCTIONS])
+def test_what_fails_is_named(write: Write, hook: str) -> None:
+    content = file_with(hook, "self.absent")
+    line = content.splitlines().index("        return self.absent") + 1
+    file = write("encodings/mine.py", content)
+    with pytest.raises(UserError, match=rf"^encoding mine \({file}:{line}\): {hook} fails: AttributeError: .*absent"):
+        check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+
+
+@pytest.mark.parametrize("part", ["layer_input_BTD", "token_numbers_BSC"])
+def test_a_layer_that_was_not_asked_for_is_missed_before_training(write: Write, part: str) -> None:
+    """The check shows an encoding what a model will show it: without `reads_layer`, no layer."""
+    reads = method("token_numbers", "x", "x[..., :1]")
+    reads += method("contribute", "layout", f"Contribution(scale=layout.{part}.mean().exp())")
+    write("encodings/mine.py", EMPTY + reads)
+    with pytest.raises(UserError, match="contribute fails: AttributeError: 'NoneType' object has no attribute 'mean'"):
         check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
     forget()
-    write("encodings/mine.py", weight + "    def resolved(self):\n        return {'slope': self.slope}\n")
+    write("encodings/mine.py", EMPTY + "    reads_layer = True\n\n" + reads)
+    check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+
+
+def test_initial_values_fit_their_parameter_and_facts_are_plain(write: Write) -> None:
+    parameter = EMPTY + "    def __init__(self, config, geometry):\n        super().__init__(config, geometry)\n"
+    parameter += "        self.slope = torch.nn.Parameter(torch.zeros(3))\n\n"
+    for answer, told in (("'small'", "'small'"), ("torch.zeros(2)", r"\(2,\)")):
+        write("encodings/mine.py", parameter + method("initial", "name, generator", answer))
+        message = rf"initial must return a number, a tensor of \(3,\) or None for 'slope', not {told}"
+        with pytest.raises(UserError, match=message):
+            check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+        forget()
+    for answer in ("0.1", "torch.ones(3)", "None"):
+        write("encodings/mine.py", parameter + method("initial", "name, generator", answer))
+        check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+        forget()
+    write("encodings/mine.py", parameter + method("resolved", "", "{'slope': self.slope}"))
     with pytest.raises(UserError, match="resolved fails: TypeError: Object of type Parameter is not JSON serializable"):
         check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
 
@@ -212,7 +300,7 @@ def test_hooks_are_asked_where_there_are_numbers(write: Write) -> None:
     """A model is planned on no device; an encoding may look at its positions all the same."""
     import torch
 
-    looks = "    def scale(self, positions):\n        return 1.0 + float(positions.max())\n"
+    looks = method("contribute", "layout", "Contribution(scale=1.0 + float(layout.query_positions_BT.max()))")
     write("encodings/mine.py", EMPTY + looks)
     config = study.study_from(small_table()).model
     with torch.device("meta"):

@@ -12,15 +12,17 @@ import torch
 from torch import Tensor
 
 from lengthwise.encodings.alibi import Alibi, slopes
-from lengthwise.encodings.encoding import Encoding, Geometry, distances
+from lengthwise.encodings.contribution import Rotation
+from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry, distances
 from lengthwise.encodings.learned import Learned
 from lengthwise.encodings.none import NoEncoding
 from lengthwise.encodings.rotary import Rotary
 from lengthwise.encodings.sinusoidal import Sinusoidal
 from lengthwise.encodings.t5 import T5, bucket_of_distance
-from lengthwise.model.attention import Attention, Backend, Places, attend
+from lengthwise.model.attention import Attention, attend
+from lengthwise.model.backend import Backend
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.dropout import Dropout
+from lengthwise.model.ops import Ops
 from lengthwise.model.trace import Trace
 
 Matrix = list[list[float]]
@@ -33,18 +35,23 @@ def draw_normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def no_heads(batch: int, heads: int, length: int) -> Tensor:
-    """Queries or keys for a bias that does not read them."""
-    return torch.zeros(batch, heads, length, 4)
-
-
 def bias_of(encoding: Encoding, queries: list[list[int]], keys: list[list[int]]) -> Tensor:
-    heads = encoding.geometry.heads
-    q_BHTK, k_BHSK = no_heads(len(queries), heads, len(queries[0])), no_heads(len(keys), heads, len(keys[0]))
-    bias = encoding.bias(q_BHTK, k_BHSK, torch.tensor(queries), torch.tensor(keys))
-    assert bias is not None and bias.dtype == torch.float32
-    assert bias.shape == (len(queries), heads, len(queries[0]), len(keys[0]))
+    layout = AttentionLayout(torch.tensor(queries), torch.tensor(keys))
+    contribution = encoding.contribute(layout)
+    bias = contribution.bias(layout)
+    assert contribution.names == ["distance_bias"] and bias is not None and bias.dtype == torch.float32
+    assert bias.shape == (len(queries), encoding.geometry.heads, len(queries[0]), len(keys[0]))
     return bias
+
+
+def rotation_of(encoding: Encoding) -> Rotation:
+    """A rotation by position, alike for queries and keys, and nothing else."""
+    positions_BT = torch.arange(3)[None]
+    contribution = encoding.contribute(AttentionLayout(positions_BT, positions_BT))
+    rotation = contribution.rotation
+    assert contribution.names == ["rotation"] and rotation is not None
+    assert rotation.key_angles is None and rotation.query_magnitude is None and rotation.key_magnitude is None
+    return rotation
 
 
 def test_distance_counts_back_from_the_query_and_is_zero_for_later_keys() -> None:
@@ -108,18 +115,22 @@ def test_t5_bias_and_the_rows_of_its_table_that_learn() -> None:
     assert {i for i, row in enumerate(gradient) if any(row)} < set(range(32)), "some bucket is not met"
 
 
+def deviation_of(encoding: T5) -> float:
+    return encoding.initial("table", torch.Generator())
+
+
 def test_t5_table_learns_at_its_rate_and_begins_the_same() -> None:
     def moved(rate: float) -> tuple[torch.Tensor, torch.Tensor]:
         encoding = T5(T5.Config(rate=rate), Geometry.of(width=48, heads=3))
         with torch.no_grad():
-            encoding.table.copy_(draw_normal(32, 3) * encoding.initial("table"))
+            encoding.table.copy_(draw_normal(32, 3) * deviation_of(encoding))
         optimizer = torch.optim.Adam(encoding.parameters(), lr=0.01)
         bias = bias_of(encoding, QUERY_POSITIONS, KEY_POSITIONS)
         (bias * draw_normal(*bias.shape, seed=1)).sum().backward()
         optimizer.step()
         return bias.detach(), bias_of(encoding, QUERY_POSITIONS, KEY_POSITIONS).detach() - bias.detach()
 
-    assert T5(T5.Config(rate=0.5, initial=0.3), Geometry.of(width=48, heads=3)).initial("table") == 0.6
+    assert deviation_of(T5(T5.Config(rate=0.5, initial=0.3), Geometry.of(width=48, heads=3))) == 0.6
     (before, step), (slow_before, slow_step) = moved(1.0), moved(0.25)
     torch.testing.assert_close(slow_before, before)
     assert step.abs().max() > 0.009
@@ -181,12 +192,12 @@ def test_alibi_bias(heads: int) -> None:
 def rotary_frequencies(
     rotated: int, head_width: int, base: float = 10000.0, exponent: Literal["rotated", "head"] = "rotated"
 ) -> list[float]:
-    """Su et al. 2021: base^(-2i/d) for pair i; d is the width that is turned, or the whole head."""
+    """Su et al. 2021: base^(-2i/d) for pair i; d is the width that is rotated, or the whole head."""
     spread = rotated if exponent == "rotated" else head_width
     return [base ** (-2 * i / spread) for i in range(rotated // 2)]
 
 
-def turned(entries: list[float], position: int, frequencies: list[float], pairs: str) -> list[float]:
+def rotated_by_hand(entries: list[float], position: int, frequencies: list[float], pairs: str) -> list[float]:
     """One head of one token: each pair, read as a complex number, times e^(i * position * frequency)."""
     result = list(entries)
     half = len(frequencies)
@@ -217,22 +228,26 @@ def test_rotary(fraction: float, exponent: Any, pairs: Any, base: float) -> None
         "slowest_wavelength": pytest.approx(2 * math.pi / frequencies[-1], rel=5e-7),
     }
     x_BHTK = draw_normal(2, 2, 4, 16)
-    actual = encoding.rotate(x_BHTK, torch.tensor(ROTARY_POSITIONS))
+    rotation = rotation_of(encoding)
+    assert rotation.pairs == pairs and rotation.plain == (pairs == "interleaved")
+    actual = rotation.of_queries(x_BHTK, torch.tensor(ROTARY_POSITIONS))
+    assert torch.equal(rotation.of_keys(x_BHTK, torch.tensor(ROTARY_POSITIONS)), actual)
     for b in range(2):
         for head in range(2):
             for t, position in enumerate(ROTARY_POSITIONS[b]):
-                expected = turned(x_BHTK[b, head, t].tolist(), position, frequencies, pairs)
+                expected = rotated_by_hand(x_BHTK[b, head, t].tolist(), position, frequencies, pairs)
                 # An fp32 phase of up to 4000 radians is off by up to 0.0004.
                 assert actual[b, head, t].tolist() == pytest.approx(expected, abs=1e-6 + 4e-7 * position)
     assert torch.equal(actual[..., rotated:], x_BHTK[..., rotated:]), "the rest carries no position"
 
 
 def test_rotary_by_hand() -> None:
-    """A quarter turn counter-clockwise: (1, 0) becomes (0, 1), in the pair that the setting names."""
+    """A quarter of a circle counter-clockwise: (1, 0) becomes (0, 1), in the pair that the setting names."""
     geometry = Geometry.of(width=4, heads=1)
     x_BHTK = torch.tensor([1.0, 0.0, 0.0, 0.0]).view(1, 1, 1, 4)
     for pairs, moved in (("interleaved", 1), ("halves", 2)):
-        result = Rotary(Rotary.Config(1.0, pairs=pairs), geometry).rotate(x_BHTK, torch.tensor([[11]]))  # type: ignore
+        encoding = Rotary(Rotary.Config(1.0, pairs=pairs), geometry)  # type: ignore
+        result = rotation_of(encoding).of_keys(x_BHTK, torch.tensor([[11]]))
         expected = [math.cos(11), 0.0, 0.0, 0.0]
         expected[moved] = math.sin(11)  # 11 radians are close to 3/2 pi: the sine is -0.99999
         assert result.flatten().tolist() == pytest.approx(expected, abs=1e-6)
@@ -250,12 +265,13 @@ def test_the_two_slowest_wavelengths_of_a_quarter_of_64() -> None:
 
 @pytest.mark.parametrize("pairs", ["interleaved", "halves"])
 def test_rotated_products_depend_on_the_distance_and_on_its_sign(pairs: Any) -> None:
-    encoding = Rotary(Rotary.Config(1.0, pairs=pairs), Geometry.of(width=8, heads=1))
+    rotation = rotation_of(Rotary(Rotary.Config(1.0, pairs=pairs), Geometry.of(width=8, heads=1)))
     q_BHTK, k_BHTK = draw_normal(1, 1, 1, 8, seed=1), draw_normal(1, 1, 1, 8, seed=2)
 
     def product(query: int, key: int) -> float:
-        rotated = encoding.rotate(q_BHTK, torch.tensor([[query]])), encoding.rotate(k_BHTK, torch.tensor([[key]]))
-        return float((rotated[0] * rotated[1]).sum())
+        rotated_q = rotation.of_queries(q_BHTK, torch.tensor([[query]]))
+        rotated_k = rotation.of_keys(k_BHTK, torch.tensor([[key]]))
+        return float((rotated_q * rotated_k).sum())
 
     assert product(12, 10) == pytest.approx(product(102, 100), abs=1e-4)
     assert abs(product(12, 10) - product(10, 12)) > 0.1
@@ -335,26 +351,24 @@ def test_bf16_keeps_integers_above_256_apart() -> None:
     """bf16 has no 257: were positions rounded to it, neighbours here would be equal."""
     geometry = Geometry.of(width=64, heads=4)
     positions = torch.tensor([[257, 258, 2001, 2002, 3999, 4000]])
-    zeros = torch.zeros(1, 4, 6, 16, dtype=torch.bfloat16)
-    bias = Alibi(Alibi.Config(), geometry).bias(zeros, zeros, torch.tensor([[4000]]), positions)
-    assert bias.dtype == torch.float32
+    bias = bias_of(Alibi(Alibi.Config(), geometry).bfloat16(), [[4000]], positions.tolist())
     assert bias[0, :, 0].tolist() == [[-slope * (4000 - p) for p in positions[0].tolist()] for slope in BY_HAND[4]]
 
     embedded = Sinusoidal(Sinusoidal.Config(), geometry).embed(torch.zeros(1, 6, 64, dtype=torch.bfloat16), positions)
     assert embedded.dtype == torch.bfloat16
     x_BHTK = draw_normal(1, 4, 6, 16).bfloat16()
-    rotated = Rotary(Rotary.Config(1.0), geometry).rotate(x_BHTK, positions)
+    rotated = rotation_of(Rotary(Rotary.Config(1.0), geometry)).of_queries(x_BHTK, positions)
     assert rotated.dtype == torch.bfloat16
     for t, position in enumerate(positions[0].tolist()):
         waves = [wave(position, column, 64, 10000.0) for column in range(64)]
         # bf16 rounds to one part in 512; an fp32 phase is off by 0.0004 at most.
         assert embedded[0, t].tolist() == pytest.approx(waves, rel=2**-8, abs=5e-4)
         for head in range(4):
-            expected = turned(x_BHTK[0, head, t].tolist(), position, rotary_frequencies(16, 16), "interleaved")
+            expected = rotated_by_hand(x_BHTK[0, head, t].tolist(), position, rotary_frequencies(16, 16), "interleaved")
             assert rotated[0, head, t].tolist() == pytest.approx(expected, rel=2**-8, abs=2e-3)
 
 
-@pytest.mark.parametrize("backend", ["written", "fused", "kernel"])
+@pytest.mark.parametrize("backend", ["eager", "fused", "kernel"])
 def test_attention_in_bf16_does_not_round_the_bias(backend: Backend) -> None:
     """Near 100, bf16 has steps of 0.5: biases that differ by 0.2 would become equal."""
     encoding = T5(T5.Config(), Geometry.of(width=8, heads=1))
@@ -363,9 +377,9 @@ def test_attention_in_bf16_does_not_round_the_bias(backend: Backend) -> None:
     q_BHTK = torch.zeros(1, 1, 4, 8, dtype=torch.bfloat16)
     v_BHTK = torch.eye(4, 8, dtype=torch.bfloat16)[None, None]
     positions = torch.arange(4)[None]
-    places = Places(positions, positions, None, causal=True)
+    layout = AttentionLayout(positions, positions)
     with torch.no_grad():
-        mixed = attend(q_BHTK, q_BHTK, v_BHTK, encoding, places, Dropout(0.0, None), backend=backend)
+        mixed = attend(q_BHTK, q_BHTK, v_BHTK, encoding, layout, 8**-0.5, Ops(), backend=backend)
     grown = [math.exp(0.2 * (3 - s)) for s in range(4)]
     assert mixed[0, 0, 3, :4].tolist() == pytest.approx([g / sum(grown) for g in grown], rel=2**-8)
 
@@ -401,7 +415,7 @@ def expected_rotation(encoding: Encoding, entries: list[float], position: int) -
     if not isinstance(encoding, Rotary):
         return entries
     rotated = int(len(entries) * encoding.config.fraction)
-    return turned(entries, position, rotary_frequencies(rotated, len(entries)), encoding.config.pairs)
+    return rotated_by_hand(entries, position, rotary_frequencies(rotated, len(entries)), encoding.config.pairs)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -417,12 +431,12 @@ def test_a_layer_of_attention(name: str, style: Any, groups: int) -> None:
     # Positions with a gap: 40 - 2 and 41 - 0 reach the log-spaced buckets.
     positions = [0, 1, 2, 40, 41]
     x_BTD = draw_normal(1, len(positions), 32, seed=9)
-    places = Places(torch.tensor([positions]), torch.tensor([positions]), None, causal=True)
+    layout = AttentionLayout(torch.tensor([positions]), torch.tensor([positions]))
     trace = Trace()
     with torch.no_grad():
-        written_out = layer(x_BTD, encoding, places, Dropout(0.0, None), trace=trace)
-        fused = layer(x_BTD, encoding, places, Dropout(0.0, None), backend="fused")
-        untraced = layer(x_BTD, encoding, places, Dropout(0.0, None), backend="written")
+        traced_output = layer(x_BTD, encoding, layout, Ops(), trace=trace)
+        fused = layer(x_BTD, encoding, layout, Ops(), backend="fused")
+        untraced = layer(x_BTD, encoding, layout, Ops(), backend="eager")
     (traced,) = trace.layers
 
     weights: dict[str, Matrix] = {key: value.tolist() for key, value in layer.named_parameters()}
@@ -457,6 +471,6 @@ def test_a_layer_of_attention(name: str, style: Any, groups: int) -> None:
                 seen_values = [part(values[s], group, head_width)[column] for s in range(t + 1)]
                 mixed.append(math.fsum(a * b for a, b in zip(shares, seen_values, strict=True)))
         expected = times(weights["output.weight"], mixed)
-        assert written_out[0, t].tolist() == pytest.approx(expected, abs=2e-5)
+        assert traced_output[0, t].tolist() == pytest.approx(expected, abs=2e-5)
         assert fused[0, t].tolist() == pytest.approx(expected, abs=2e-5)
         assert untraced[0, t].tolist() == pytest.approx(expected, abs=2e-5)

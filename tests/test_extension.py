@@ -1,6 +1,6 @@
 """Extensions of trained models: each formula beside a loop of its own and beside transformers; what all promise.
 
-Shape letters: B batch, H heads, T queries, S keys, K head width, L layers, P turned pairs.
+Shape letters: B batch, H heads, T queries, S keys, K head width, L layers, P rotated pairs.
 """
 
 import copy
@@ -20,16 +20,19 @@ from torch import Tensor
 
 import lengthwise as lw
 from lengthwise import registry
-from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.contribution import Contribution, Rotation, Scores
+from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import Extended
-from lengthwise.extensions.extension import extensions_of
+from lengthwise.extensions.extension import Extension, contribution_of, extensions_of, wrapped
 from lengthwise.extensions.head_scale import HeadScale
 from lengthwise.extensions.rescaling import sequence_lengths
-from lengthwise.model.attention import _changes_queries
+from lengthwise.model.attention import scale_of
+from lengthwise.model.backend import reads_projection, sdpa_refuses
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.trace import Trace
 
 ROWS = 24
 TRAINED = 16
@@ -50,7 +53,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "self-extend": {"group": 4, "window": 6},
 }
 BY_LENGTH = {"dynamic-ntk", "longrope"}
-TURNING = [name for name in SETTINGS if name not in ("uniform-scale", "head-scale")]
+ROTATING = [name for name in SETTINGS if name not in ("uniform-scale", "head-scale")]
 
 
 def make_model(*layers: dict[str, Any], style: str = "t5") -> Decoder:
@@ -66,6 +69,36 @@ def make_model(*layers: dict[str, Any], style: str = "t5") -> Decoder:
 
 def extension_called(name: str) -> Any:
     return lw.extension(name, **SETTINGS[name])
+
+
+def extend(encoding: Encoding, *extensions: Extension) -> Encoding:
+    """The encoding with extensions that apply to it."""
+    extended = wrapped(encoding, extensions)
+    assert extensions_of(extended) == extensions
+    return extended
+
+
+def layout_at(encoding: Encoding, positions_BT: Tensor, layer: int = 0) -> AttentionLayout:
+    """A whole pass at these positions, as a layer sees it."""
+    x_BTD = torch.zeros(*positions_BT.shape, encoding.geometry.width)
+    return AttentionLayout(positions_BT, positions_BT).at_layer(layer, x_BTD, encoding.token_numbers(x_BTD))
+
+
+def contribution_at(encoding: Encoding, positions_BT: Tensor, layer: int = 0) -> Contribution:
+    return encoding.contribute(layout_at(encoding, positions_BT, layer))
+
+
+def rotation_at(encoding: Encoding, positions_BT: Tensor) -> Rotation:
+    rotation = contribution_at(encoding, positions_BT).rotation
+    assert rotation is not None
+    return rotation
+
+
+def angles_at(encoding: Encoding, positions_BT: Tensor) -> Tensor:
+    """Of queries; keys have the same."""
+    rotation = rotation_at(encoding, positions_BT)
+    assert rotation.key_angles is None
+    return rotation.angles(positions_BT)
 
 
 def draw_tokens(*shape: int, seed: int = 0) -> Tensor:
@@ -183,13 +216,13 @@ def test_angles_are_the_published_ones(
     name: str, settings: dict[str, Any], loop: Callable[..., float], fraction: float
 ) -> None:
     trained, width = 2048, 64
-    turned = int(width * fraction)
+    rotated = int(width * fraction)
     if name == "longrope":
-        settings = {**settings, "long": LONG[: turned // 2], "short": SHORT[: turned // 2]}
-    wrapped = lw.extension(name, **settings).wrap(rotary_for(trained, width, fraction), 0)
+        settings = {**settings, "long": LONG[: rotated // 2], "short": SHORT[: rotated // 2]}
+    extended = extend(rotary_for(trained, width, fraction), lw.extension(name, **settings))
     for length in (300, trained, trained + 1, 3 * trained):
-        found_TP = wrapped.angles(torch.arange(length)[None])[0]
-        frequencies = [loop(i, turned, 10000.0, trained, length) for i in range(turned // 2)]
+        found_TP = angles_at(extended, torch.arange(length)[None])[0]
+        frequencies = [loop(i, rotated, 10000.0, trained, length) for i in range(rotated // 2)]
         positions = torch.arange(length, dtype=torch.float64)
         expected_TP = positions[:, None] * torch.tensor(frequencies, dtype=torch.float64)
         assert found_TP.dtype == torch.float32
@@ -245,13 +278,12 @@ def test_frequencies_and_magnitude_are_those_of_transformers(
         rope_parameters=parameters,
     )
     extension = lw.extension(name, **settings)
-    encoding = rotary_for(trained, width, fraction, base)
-    wrapped: Any = extension.wrap(encoding, 0)
+    extended = extend(rotary_for(trained, width, fraction, base), extension)
     for length in (trained, 2 * trained, 5000):
         frequencies_P, magnitude = rope.ROPE_INIT_FUNCTIONS[kind](config, device=torch.device("cpu"), seq_len=length)
-        found_TP = wrapped.angles(torch.arange(length)[None])[0]
+        found_TP = angles_at(extended, torch.arange(length)[None])[0]
         torch.testing.assert_close(found_TP[1], frequencies_P, rtol=2e-6, atol=0)
-        assert wrapped.resolved().get("magnitude") == pytest.approx(magnitude, rel=1e-12)
+        assert extended.resolved().get("magnitude") == pytest.approx(magnitude, rel=1e-12)
 
 
 def test_yarn_leaves_the_fast_pairs_alone() -> None:
@@ -259,7 +291,8 @@ def test_yarn_leaves_the_fast_pairs_alone() -> None:
     encoding = rotary_for(2048, 64, 1.0)
     one = torch.tensor([[1]])
     for ramp in ("index", "turns"):
-        ratio_P = (lw.extension("yarn", factor=4, ramp=ramp).wrap(encoding, 0).angles(one) / encoding.angles(one))[0, 0]
+        extended = extend(encoding, lw.extension("yarn", factor=4, ramp=ramp))
+        ratio_P = (angles_at(extended, one) / angles_at(encoding, one))[0, 0]
         assert ratio_P[0] == 1 and ratio_P[-1] == 0.25
         assert bool((ratio_P.diff() <= 0).all()) and len(ratio_P.unique()) > 4
 
@@ -268,63 +301,72 @@ def test_yarn_leaves_the_fast_pairs_alone() -> None:
 def test_ntk_slows_the_slowest_pair_by_the_factor_whatever_the_exponents_spread(name: str) -> None:
     encoding = rotary_for(2048, 64, 0.25, exponent="head")
     positions_BT = torch.arange(3 * 2048)[None]
-    wrapped = lw.extension(name, factor=3.0 if name == "ntk" else 1.0).wrap(encoding, 0)
-    ratio_P = (wrapped.angles(positions_BT) / encoding.angles(positions_BT))[0, 1]
+    extended = extend(encoding, lw.extension(name, factor=3.0 if name == "ntk" else 1.0))
+    ratio_P = (angles_at(extended, positions_BT) / angles_at(encoding, positions_BT))[0, 1]
     expected = torch.tensor([3.0 ** -(i / 7) for i in range(8)])
     torch.testing.assert_close(ratio_P, expected, rtol=2e-6, atol=0)
 
 
 @pytest.mark.parametrize("pairs", ["interleaved", "halves"])
-@pytest.mark.parametrize("on", ["logits", "turned"])
+@pytest.mark.parametrize("on", ["logits", "rotated"])
 @pytest.mark.parametrize("name", ["yarn", "longrope"])
 def test_where_the_magnitude_goes(name: str, on: str, pairs: str) -> None:
-    """Products of turned queries and keys, one number at a time; 4 of 8 entries are turned."""
+    """Products of rotated queries and keys, one number at a time; 4 of 8 entries are rotated."""
     encoding = rotary_for(8, 8, 0.5, pairs=pairs)
     settings = {"factor": 4.0} if name == "yarn" else {"factor": 4.0, "long": [1.0, 3.0], "short": [1.0, 2.0]}
-    wrapped = lw.extension(name, magnitude_on=on, **settings).wrap(encoding, 0)
+    extended = extend(encoding, lw.extension(name, magnitude_on=on, **settings))
     m = 0.1 * math.log(4) + 1 if name == "yarn" else math.sqrt(1 + math.log(4) / math.log(8))
     length = 20
     q_BHTK, k_BHTK = draw_normal(1, 1, length, 8, seed=1), draw_normal(1, 1, length, 8, seed=2)
     positions_BT = torch.arange(length)[None]
-    turned_q, turned_k = wrapped.rotate(q_BHTK, positions_BT), wrapped.rotate(k_BHTK, positions_BT)
-    found_TS = (turned_q @ turned_k.mT * wrapped.scale(positions_BT))[0, 0]
-    frequencies = wrapped.angles(positions_BT)[0, 1].tolist()
+    contribution, rotation = contribution_at(extended, positions_BT), rotation_at(extended, positions_BT)
+    assert contribution.names == (["rotation", "scale"] if on == "logits" else ["rotation"])
+    rotated_q, rotated_k = rotation.of_queries(q_BHTK, positions_BT), rotation.of_keys(k_BHTK, positions_BT)
+    found_TS = (rotated_q @ rotated_k.mT * scale_of(contribution, 8**-0.5))[0, 0]
+    frequencies = angles_at(extended, positions_BT)[0, 1].tolist()
     for t in range(0, length, 3):
         for s in range(t):
             q, k = q_BHTK[0, 0, t].tolist(), k_BHTK[0, 0, s].tolist()
-            turned = 0.0
+            rotated = 0.0
             for i, frequency in enumerate(frequencies):
                 a, b = (2 * i, 2 * i + 1) if pairs == "interleaved" else (i, i + 2)
                 cosine, sine = math.cos((t - s) * frequency), math.sin((t - s) * frequency)
-                turned += (q[a] * k[a] + q[b] * k[b]) * cosine + (q[a] * k[b] - q[b] * k[a]) * sine
+                rotated += (q[a] * k[a] + q[b] * k[b]) * cosine + (q[a] * k[b] - q[b] * k[a]) * sine
             rest = sum(q[i] * k[i] for i in range(4, 8)) * (m**2 if on == "logits" else 1)
-            assert float(found_TS[t, s]) == pytest.approx((m**2 * turned + rest) * 8**-0.5, rel=1e-4, abs=1e-5)
+            assert float(found_TS[t, s]) == pytest.approx((m**2 * rotated + rest) * 8**-0.5, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize(("table", "base"), [({"name": "none"}, 1.0), (ROTARY, 1.0), ({"name": "alibi"}, 1.0)])
-def test_uniform_scale_counts_tokens_from_one(table: dict[str, Any], base: float) -> None:
+@pytest.mark.parametrize("table", [{"name": "none"}, ROTARY, {"name": "alibi"}])
+def test_uniform_scale_counts_tokens_from_one(table: dict[str, Any]) -> None:
     encoding = make_model(table).encoding_at(0)
     positions_BT = torch.tensor([[0, 1, 14, 15, 16, 17, 100], [40, 41, 42, 43, 44, 45, 46]])
-    found = lw.extension("uniform-scale", slope=0.35).wrap(encoding, 0).scale(positions_BT)
+    found = contribution_at(extend(encoding, lw.extension("uniform-scale", slope=0.35)), positions_BT).scale
     assert isinstance(found, Tensor) and found.shape == (2, 1, 7, 1) and found.dtype == torch.float32
     for b in range(2):
         for t in range(7):
             i = int(positions_BT[b, t]) + 1
-            expected = base * (1 + 0.35 * math.log(i / TRAINED) if i > TRAINED else 1)
+            expected = 1 + 0.35 * math.log(i / TRAINED) if i > TRAINED else 1
             assert float(found[b, 0, t, 0]) == pytest.approx(expected, rel=1e-6)
-    assert lw.extension("uniform-scale", constant=1.2).wrap(encoding, 0).scale(positions_BT) == 1.2
+    constant = extend(encoding, lw.extension("uniform-scale", constant=1.2))
+    assert contribution_at(constant, positions_BT).scale == 1.2
 
 
 def test_self_extend_is_the_published_formula() -> None:
     """Logits one at a time: relative positions as they are in the window, in groups beyond it."""
     model = make_model(ROTARY)
     stretched = lw.extended(model, [lw.extension("uniform-scale", constant=1.3), extension_called("self-extend")])
-    encoding, wrapped = model.encoding_at(0), stretched.encoding_at(0)
+    encoding, extended = model.encoding_at(0), stretched.encoding_at(0)
     group, window, length = 4, 6, 40
     q_BHTK, k_BHTK = draw_normal(1, 4, length, 16, seed=1), draw_normal(1, 4, length, 16, seed=2)
     positions_BT = torch.arange(length)[None]
-    found = wrapped.bias(q_BHTK, k_BHTK, positions_BT, positions_BT)
-    assert found is not None and wrapped.scale(positions_BT) == 0
+    layout = layout_at(extended, positions_BT)
+    contribution = extended.contribute(layout)
+    # Queries and keys come as they were projected: what the rotation would be is in the change of scores alone.
+    assert contribution.names == ["scale", "score"] and contribution.scale == 1.3
+    assert contribution.score is not None
+    unused_BHTS = torch.full((1, 4, length, length), math.nan)
+    found = contribution.score(Scores(unused_BHTS, q_BHTK, k_BHTK, layout, scale=1.3, bias_BHTS=None))
+    rotation = rotation_at(encoding, positions_BT)
     largest = 0
     for t in range(length):
         for s in range(t + 1):
@@ -332,7 +374,7 @@ def test_self_extend_is_the_published_formula() -> None:
             if relative >= window:
                 relative = t // group - s // group + window - window // group
             largest = max(largest, relative)
-            q = encoding.rotate(q_BHTK[:, :, t : t + 1], torch.tensor([[relative]]))
+            q = rotation.of_queries(q_BHTK[:, :, t : t + 1], torch.tensor([[relative]]))
             expected_H = 1.3 * (q * k_BHTK[:, :, s : s + 1]).sum(-1)[0, :, 0]
             torch.testing.assert_close(found[0, :, t, s], expected_H, rtol=1e-4, atol=1e-4)
     assert window < largest < TRAINED
@@ -356,9 +398,9 @@ def test_all_weights_are_shared_and_the_trained_model_stays_as_it_is(name: str, 
     trained = {key: weight.data_ptr() for key, weight in model.named_parameters()}
     shared = {key: weight.data_ptr() for key, weight in stretched.named_parameters()}
     assert {key: shared[key] for key in trained} == trained
-    assert [key for key in shared if key not in trained] == (["encodings.0.scales_LH"] if name == "head-scale" else [])
+    assert [key for key in shared if key not in trained] == (["encodings.0.trained.0"] if name == "head-scale" else [])
     assert [key for key, weight in stretched.named_parameters() if weight.requires_grad] == (
-        ["encodings.0.scales_LH"] if name == "head-scale" else []
+        ["encodings.0.trained.0"] if name == "head-scale" else []
     )
 
 
@@ -417,7 +459,7 @@ def test_cached_decoding_is_the_full_pass(name: str, style: str) -> None:
     stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
     length = 40
     if name in BY_LENGTH:
-        with pytest.raises(UserError, match=rf"{name} turns all keys anew .* trained 16 tokens"):
+        with pytest.raises(UserError, match=rf"{name} rotates all keys anew .* trained 16 tokens"):
             stretched.new_cache(2, TRAINED + 1)
         length = TRAINED
     tokens_BT = draw_tokens(2, length)
@@ -440,11 +482,11 @@ def test_always_long_factors_can_be_cached() -> None:
 
 
 @torch.no_grad()
-def test_written_and_fused_attention_agree(name: str, style: str) -> None:
+def test_eager_and_fused_attention_agree(name: str, style: str) -> None:
     stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
     tokens_BT = draw_tokens(2, 50)
     fused = stretched(tokens_BT)
-    stretched.backend = "written"
+    stretched.backend = "eager"
     assert_same(stretched(tokens_BT), fused)
 
 
@@ -483,7 +525,7 @@ def test_explicit_positions_and_shifts(name: str) -> None:
 @torch.no_grad()
 def test_logits_stay_bit_for_bit(name: str, settings: dict[str, Any], length: int, style: str) -> None:
     model = make_model(ROTARY, style=style)
-    model.backend = "written"
+    model.backend = "eager"
     tokens_BT = draw_tokens(2, length)
     assert torch.equal(lw.extended(model, [lw.extension(name, **settings)])(tokens_BT), model(tokens_BT))
 
@@ -508,15 +550,18 @@ def test_sequence_lengths() -> None:
 
 
 @pytest.mark.parametrize("name", ["position-interpolation", "ntk", "dynamic-ntk", "llama3"])
-def test_other_frequencies_keep_the_kernel_that_turns_by_itself(name: str) -> None:
-    assert not _changes_queries(extension_called(name).wrap(make_model(ROTARY).encoding_at(0), 0))
+def test_other_frequencies_keep_the_kernel_that_rotates_by_itself(name: str) -> None:
+    contribution = contribution_of(extend(make_model(ROTARY).encoding_at(0), extension_called(name)))
+    assert contribution.names == ["rotation"] and reads_projection(contribution, STYLES["t5"])
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name != "self-extend"])
-def test_what_is_not_changed_is_the_encodings_own_also_for_its_class(name: str) -> None:
-    """The fused kernel asks the class whether normalisation and bias are the usual ones."""
-    cls = type(extension_called(name).wrap(make_model(ROTARY).encoding_at(0), 0))
-    assert cls.normalize is Encoding.normalize and cls.bias is Encoding.bias
+def test_what_is_not_changed_is_not_declared(name: str) -> None:
+    """A backend asks what there is: a part that does nothing would cost the fused program."""
+    contribution = contribution_of(extend(make_model(ROTARY).encoding_at(0), extension_called(name)))
+    scales = name in ("uniform-scale", "head-scale", "yarn")
+    assert contribution.names == (["rotation", "scale"] if scales else ["rotation"])
+    assert not sdpa_refuses(contribution, torch.zeros(1, 1, 1, 1))
 
 
 @torch.no_grad()
@@ -549,10 +594,22 @@ def test_our_kernel_agrees() -> None:
 @torch.no_grad()
 def test_scales_come_before_the_bias(table: dict[str, Any]) -> None:
     encoding = make_model(table).encoding_at(0)
-    wrapped = lw.extension("uniform-scale", constant=1.5).wrap(encoding, 0)
+    before = contribution_of(encoding)
+    after = contribution_of(extend(encoding, lw.extension("uniform-scale", constant=1.5)))
+    assert before.names == ["distance_bias"] and after.names == ["scale", "distance_bias"] and after.scale == 1.5
+    assert before.distance_bias is not None and after.distance_bias == before.distance_bias, "the very same method"
     distance = torch.arange(70)
-    assert torch.equal(wrapped.by_distance(distance), encoding.by_distance(distance))
-    assert type(wrapped).by_distance is type(encoding).by_distance
+    assert torch.equal(after.distance_bias(distance), before.distance_bias(distance))
+    model = make_model(table)
+    stretched = lw.extended(model, [lw.extension("uniform-scale", constant=1.5)])
+    traces = Trace(), Trace()
+    tokens_BT = draw_tokens(1, 30)
+    model(tokens_BT, trace=traces[0])
+    stretched(tokens_BT, trace=traces[1])
+    plain, scaled = (trace.layers[0] for trace in traces)
+    seen = plain.logits_BHTS.isfinite()
+    assert_same(scaled.content_BHTS, 1.5 * plain.content_BHTS)
+    assert_same(scaled.logits_BHTS[seen], (plain.logits_BHTS + 0.5 * plain.content_BHTS)[seen])
 
 
 # Head-scale
@@ -593,8 +650,9 @@ def test_head_scale_scales_one_head_of_one_layer() -> None:
     with torch.no_grad():
         head_scale.scales_LH[1, 2] = 2.0
     positions_BT = torch.arange(3)[None]
-    assert stretched.encoding_at(0).scale(positions_BT).flatten().tolist() == [1.0, 1.0, 1.0, 1.0]
-    assert stretched.encoding_at(1).scale(positions_BT).flatten().tolist() == [1.0, 1.0, 2.0, 1.0]
+    for layer, expected in enumerate(([1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 2.0, 1.0])):
+        scale = contribution_at(stretched.encoding_at(layer), positions_BT, layer).scale
+        assert isinstance(scale, Tensor) and scale.shape == (4, 1, 1) and scale.flatten().tolist() == expected
 
 
 @pytest.mark.parametrize("floor", [1.0, 0.0])
@@ -648,10 +706,10 @@ def test_head_scales_stay_in_fp32() -> None:
 # Stacking
 
 
-@pytest.mark.parametrize("name", TURNING)
+@pytest.mark.parametrize("name", ROTATING)
 @torch.no_grad()
 def test_scales_stack_with_anything(name: str) -> None:
-    """The product of both scales, before a turning extension: the same as one scale of that size."""
+    """The product of both scales, before an extension that rotates: the same as one scale of that size."""
     model = make_model(ROTARY)
     both = [lw.extension("uniform-scale", constant=1.2), lw.extension("head-scale", initial=1.5)]
     stacked = lw.extended(model, [*both, extension_called(name)])
@@ -674,9 +732,25 @@ def test_extending_twice_is_extending_with_both() -> None:
     assert [each.name for each in extensions_of(twice.encoding_at(1))] == ["head-scale", "yarn"]
 
 
-@pytest.mark.parametrize("first", TURNING)
-@pytest.mark.parametrize("second", TURNING)
-def test_two_that_turn_do_not_stack(first: str, second: str) -> None:
+def test_extending_twice_refuses_what_extending_once_does() -> None:
+    scale = lw.extension("uniform-scale", constant=1.2)
+    yarn, self_extend, dynamic, head_scale = (
+        lw.extended(make_model(ROTARY), [extension_called(name)])
+        for name in ("yarn", "self-extend", "dynamic-ntk", "head-scale")
+    )
+    with pytest.raises(UserError, match="ntk does not stack with yarn"):
+        lw.extended(yarn, [extension_called("ntk")])
+    with pytest.raises(UserError, match="uniform-scale cannot come after self-extend"):
+        lw.extended(self_extend, [scale])
+    with pytest.raises(UserError, match="head-scale does not stack with itself"):
+        lw.extended(head_scale, [extension_called("head-scale")])
+    with pytest.raises(UserError, match="dynamic-ntk rotates all keys anew"):
+        lw.extended(dynamic, [scale]).new_cache(2, TRAINED + 1)
+
+
+@pytest.mark.parametrize("first", ROTATING)
+@pytest.mark.parametrize("second", ROTATING)
+def test_two_that_rotate_do_not_stack(first: str, second: str) -> None:
     with pytest.raises(UserError, match=f"{second} does not stack with {first}"):
         lw.extended(make_model(ROTARY), [extension_called(first), extension_called(second)])
 
@@ -684,22 +758,22 @@ def test_two_that_turn_do_not_stack(first: str, second: str) -> None:
 def test_self_extend_comes_last_and_head_scale_once() -> None:
     with pytest.raises(UserError, match="uniform-scale cannot come after self-extend"):
         lw.extended(make_model(ROTARY), [extension_called("self-extend"), extension_called("uniform-scale")])
-    with pytest.raises(UserError, match="head-scale does not stack with head-scale"):
+    with pytest.raises(UserError, match="head-scale does not stack with itself"):
         lw.extended(make_model(ROTARY), [extension_called("head-scale"), extension_called("head-scale")])
 
 
-@pytest.mark.parametrize("name", TURNING)
+@pytest.mark.parametrize("name", ROTATING)
 @pytest.mark.parametrize("encoding", ["none", "alibi", "t5", "sinusoidal", "learned"])
-def test_what_does_not_turn_cannot_be_turned_otherwise(name: str, encoding: str) -> None:
+def test_what_does_not_rotate_cannot_be_rotated_otherwise(name: str, encoding: str) -> None:
     model = make_model({"name": encoding})
-    with pytest.raises(UserError, match=rf"{name} applies to no layer of this model \(encodings: {encoding}\)"):
+    told = rf"{name} applies to no layer of this model \(encodings: {encoding}\); .* rotated by angles"
+    with pytest.raises(UserError, match=told):
         lw.extended(model, [extension_called(name)])
-    with pytest.raises(UserError, match=r"does not apply to the encoding .* turned by angles"):
-        extension_called(name).wrap(model.encoding_at(0), 0)
+    assert wrapped(model.encoding_at(0), (extension_called(name),)) is model.encoding_at(0)
 
 
 @torch.no_grad()
-def test_a_schedule_is_extended_where_it_turns_and_says_so() -> None:
+def test_a_schedule_is_extended_where_it_rotates_and_says_so() -> None:
     model = make_model(ROTARY, {"name": "t5"})
     stretched = lw.extended(model, [lw.extension("uniform-scale", constant=1.2), extension_called("yarn")])
     layers = stretched.resolved_layers()
@@ -769,9 +843,9 @@ def test_wrong_settings_are_refused(name: str, settings: dict[str, Any], message
 @pytest.mark.parametrize(
     ("table", "name", "settings", "message"),
     [
-        ({"name": "rotary", "fraction": 0.125}, "ntk", {"factor": 2.0}, "needs two turned pairs or more, not 1"),
-        ({"name": "rotary", "fraction": 0.125}, "yarn", {"factor": 2.0}, "needs two turned pairs or more, not 1"),
-        (ROTARY, "longrope", {"factor": 2.0, "long": [1.0], "short": [1.0]}, "factors for 1 pairs, and 4 are turned"),
+        ({"name": "rotary", "fraction": 0.125}, "ntk", {"factor": 2.0}, "needs two rotated pairs or more, not 1"),
+        ({"name": "rotary", "fraction": 0.125}, "yarn", {"factor": 2.0}, "needs two rotated pairs or more, not 1"),
+        (ROTARY, "longrope", {"factor": 2.0, "long": [1.0], "short": [1.0]}, "factors for 1 pairs, and 4 are rotated"),
         (ROTARY, "self-extend", {"group": 2, "window": 16}, "below the trained length 16, not 16"),
     ],
 )
@@ -788,6 +862,9 @@ class Curved(Encoding):
     name = "curved"
     square = True
 
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(rotation=Rotation(self.angles))
+
     def angles(self, positions_BT: Tensor) -> Tensor:
         p_BT = positions_BT.float()
         return (p_BT**2 if self.square else p_BT)[..., None] * torch.tensor([1.0, 0.9, 0.1])
@@ -796,11 +873,11 @@ class Curved(Encoding):
 def test_angles_of_another_kind_are_refused() -> None:
     encoding = Curved(Curved.Config(), Geometry.of(width=32, heads=4))
     with pytest.raises(UserError, match="grow linearly"):
-        lw.extension("position-interpolation", factor=2).wrap(encoding, 0)
+        extend(encoding, lw.extension("position-interpolation", factor=2))
     encoding.square = False
-    lw.extension("position-interpolation", factor=2).wrap(encoding, 0)
+    extend(encoding, lw.extension("position-interpolation", factor=2))
     with pytest.raises(UserError, match="geometric series"):
-        lw.extension("yarn", factor=2).wrap(encoding, 0)
+        extend(encoding, lw.extension("yarn", factor=2))
 
 
 # Around it
@@ -819,23 +896,20 @@ def test_a_deep_copy_can_be_fine_tuned_alone() -> None:
     assert torch.equal(stretched(tokens_BT), expected)
 
 
-def test_large_positions_in_bf16_models_are_turned_in_fp32() -> None:
+def test_large_positions_in_bf16_models_are_rotated_in_fp32() -> None:
     model = make_model(ROTARY).bfloat16()
-    wrapped = lw.extended(model, [lw.extension("position-interpolation", factor=4)]).encoding_at(0)
-    positions_BT = torch.tensor([[65537]])
-    angles = wrapped.angles(positions_BT)
-    assert angles is not None and angles.dtype == torch.float32
+    extended = lw.extended(model, [lw.extension("position-interpolation", factor=4)]).encoding_at(0)
+    angles = angles_at(extended, torch.tensor([[65537]]))
+    assert angles.dtype == torch.float32
     assert float(angles[0, 0, 0]) == 65537 / 4
 
 
 PLUG_IN = '''
 """Attention logits divided by one number."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torch import Tensor
-
-from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Geometry
 from lengthwise.extensions.extension import Extension
 
 
@@ -848,14 +922,9 @@ class FlatHeads(Extension):
     class Config:
         divisor: float = 2.0
 
-    def subclass(self, encoding: Encoding, layer: int) -> type[Encoding]:
-        divisor = self.config.divisor
-
-        class Flat(type(encoding)):
-            def scale(self, positions_BT: Tensor) -> float | Tensor:
-                return super().scale(positions_BT) / divisor
-
-        return Flat
+    def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:
+        scale = 1.0 if contribution.scale is None else contribution.scale
+        return replace(contribution, scale=scale / self.config.divisor)
 '''
 
 
@@ -876,10 +945,11 @@ def test_a_file_of_ones_own_is_an_extension(tmp_path: Path) -> None:
     assert "divided by one number" in call(tmp_path, command, "list", "extensions")
     program = """
 import lengthwise as lw
-found = [lw.extension("flat-heads", divisor=4.0), lw.extension("flat-heads")]
-print(found[1].wrap(found[0].wrap(lw.encoding("none"), 0), 0).scale(None))
+from lengthwise.extensions.extension import contribution_of, wrapped
+found = (lw.extension("flat-heads", divisor=4.0), lw.extension("flat-heads"))
+print(contribution_of(wrapped(lw.encoding("none"), found)).scale)
 """
-    assert float(call(tmp_path, program)) == pytest.approx(64**-0.5 / 8)
+    assert float(call(tmp_path, program)) == 1 / 8
 
 
 def test_listing_needs_no_torch(tmp_path: Path) -> None:

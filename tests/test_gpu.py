@@ -70,7 +70,7 @@ def trained(models: list[int], captured: bool, encoding: dict[str, Any], precisi
 
 @pytest.mark.parametrize("name", sorted(registry.encodings.names()))
 @pytest.mark.parametrize("count", [1, 3])
-def test_every_encoding_in_our_kernel_equals_it_written_out(name: str, count: int) -> None:
+def test_every_encoding_in_our_kernel_equals_eager_attention(name: str, count: int) -> None:
     config = ModelConfig(layers=2, width=64, heads=4, dropout=0.1)
     fleet = Fleet(build(config, 128, [{"name": name}], Lengths(64, 64)), count, GPU)
     assert fleet.kernels

@@ -25,9 +25,8 @@ from lengthwise.analysis.exchanges import (
 from lengthwise.analysis.knockouts import EVERY_LAYER, KNOCKOUTS, Knockout, Trial, outcomes_of, read_hiding, trials
 from lengthwise.analysis.regions import Region, RegionMaterial, region_material
 from lengthwise.analysis.separator import knockout_rows
-from lengthwise.encodings.encoding import Encoding
 from lengthwise.model.decoder import Block, Decoder
-from lengthwise.model.dropout import Dropout
+from lengthwise.model.ops import Ops
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +55,20 @@ def some_batch(divided: RegionMaterial) -> tuple[Tensor, Tensor]:
 
 def by_hand(model: Decoder, tokens_BT: Tensor, hidden: Callable[[int], Tensor]) -> Tensor:
     """Logits from the formula of a block, with what is hidden in each layer."""
-    positions_BT = torch.arange(tokens_BT.shape[1])[None]
+    layout = model.layout(tokens_BT)
     x_BTD = model.embedding(tokens_BT)
     for layer, block in enumerate(cast(list[Block], list(model.blocks))):
-        encoding: Encoding = model.encoding_at(layer)
-        q, k, v = block.attention.project(block.attention_norm(x_BTD))
-        logits = torch.einsum("bhtk,bhsk->bhts", q, k) * encoding.scale(positions_BT)
-        bias = encoding.bias(q, k, positions_BT, positions_BT)
+        contribution = layout.contribution(model.encoding_at(layer))
+        assert set(contribution.names) <= {"distance_bias"}
+        projected = block.attention.projection(block.attention_norm(x_BTD)).chunk(3, dim=-1)
+        q, k, v = (each.unflatten(-1, (model.config.heads, -1)).transpose(1, 2) for each in projected)
+        logits = torch.einsum("bhtk,bhsk->bhts", q, k) * model.config.logit_scale
+        bias = contribution.bias(layout)
         logits = logits if bias is None else logits + bias
         weights = logits.masked_fill(hidden(layer)[:, None], -torch.inf).softmax(-1)
         mixed = torch.einsum("bhts,bhsk->bhtk", weights, v).transpose(1, 2).flatten(-2)
         x_BTD = x_BTD + block.attention.output(mixed)
-        x_BTD = x_BTD + block.feed_forward(block.feed_forward_norm(x_BTD), Dropout(0.0, None, False))
+        x_BTD = x_BTD + block.feed_forward(block.feed_forward_norm(x_BTD), Ops())
     return model.unembed(model.final_norm(x_BTD))
 
 

@@ -16,7 +16,7 @@ from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
-from lengthwise.encodings.encoding import turn
+from lengthwise.encodings.contribution import rotate
 from lengthwise.model.drop_kernel import drop_relu
 from lengthwise.model.dropout import kept
 from lengthwise.model.kernel import available, fused_attention, supports
@@ -233,7 +233,7 @@ class TestInterpreted:
         close(found, run(reference, Tensor.double), tolerance)
 
     @pytest.mark.parametrize(("T", "pairs"), [(32, 2), (64, 8), (192, 5)])
-    def test_turning_in_the_kernel_equals_turning_before_it(self, T: int, pairs: int) -> None:
+    def test_rotating_in_the_kernel_equals_rotating_before_it(self, T: int, pairs: int) -> None:
         projected, segments, table, key = inputs(2, 2, T, 2, 16)
         angles = torch.randn(2, 2, T, pairs, generator=torch.Generator().manual_seed(0)) * 3
         leaves = (projected, table)
@@ -242,7 +242,7 @@ class TestInterpreted:
             q, k, v = heads(projected, 16)
             if not inside:
                 flat = angles.flatten(0, 1)
-                q, k = (turn(x.flatten(0, 1).transpose(1, 2), flat, "interleaved") for x in (q, k))
+                q, k = (rotate(x.flatten(0, 1).transpose(1, 2), flat, "interleaved") for x in (q, k))
                 q, k = (x.transpose(1, 2).unflatten(0, (2, 2)) for x in (q, k))
             out = attention(q, k, v, segments, table, key, 0.2, 0.25, turns_NRTPC=turns_of(angles) if inside else None)
             return out, *torch.autograd.grad(out.square().sum(), leaves)

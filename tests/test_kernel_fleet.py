@@ -6,7 +6,7 @@ from conftest import INTERPRETED
 from torch import Tensor, nn
 from torch.func import vmap
 
-from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.recipe import DataConfig
@@ -70,11 +70,16 @@ def test_losses_gradients_and_predictions_are_the_same(encodings: list[str], cou
 class Idle(Encoding):
     """A bias, and a weight that has no part in it."""
 
+    name = "idle"
+
     def __init__(self, config: Encoding.Config, geometry: Geometry) -> None:
         super().__init__(config, geometry)
         self.slopes, self.idle = (nn.Parameter(torch.zeros(geometry.heads)) for _ in range(2))
 
-    def by_distance(self, distances: Tensor) -> Tensor:
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(distance_bias=self.penalty)
+
+    def penalty(self, distances: Tensor) -> Tensor:
         return -self.slopes.view(-1, *[1] * distances.ndim) * distances.float().log1p()
 
 

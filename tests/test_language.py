@@ -727,7 +727,7 @@ def test_kernels_in_a_process_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("encoding", "context", "rows"),
     [(["rotary", "none"], 16, 4), ([{"name": "rotary", "fraction": 1.0}, "none"], 192, 2)],
-    ids=["short", "long rows, whole heads turned"],
+    ids=["short", "long rows, whole heads rotated"],
 )
 def test_interpreted_kernels_take_the_same_steps(store: TokenStore, encoding: Any, context: int, rows: int) -> None:
     """What a GPU runs, rows with padding among them, against PyTorch."""

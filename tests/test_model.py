@@ -119,14 +119,14 @@ def test_states_of_chosen_tokens_are_those_of_all(style: str) -> None:
     tokens_BT = draw_tokens(3, 10)
     chosen_P = torch.tensor([3, 7, 28, 29, 12, 3])
     counted_P = torch.tensor([1.0, 2.0, -1.0, 0.5, 3.0, 0.0])
-    places = model.places(tokens_BT)
+    layout = model.layout(tokens_BT)
 
     def found(states_PD: Tensor) -> list[Tensor]:
         loss = (states_PD.square().sum(dim=-1) * counted_P).sum()
         return [states_PD, *torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)]
 
-    some = found(model.hidden(tokens_BT, places, chosen_P=chosen_P))
-    whole = found(model.hidden(tokens_BT, places).flatten(0, 1)[chosen_P])
+    some = found(model.hidden(tokens_BT, layout, chosen_P=chosen_P))
+    whole = found(model.hidden(tokens_BT, layout).flatten(0, 1)[chosen_P])
     for one, other in zip(some, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
@@ -659,8 +659,8 @@ def test_a_mask_is_made_when_it_is_asked_for_and_once(monkeypatch: pytest.Monkey
     real = decoder._hidden
     monkeypatch.setattr(decoder, "_hidden", lambda *given: made.append(real(*given)) or made[-1])
     tokens, segments = torch.zeros(1, 4, dtype=torch.int64), torch.tensor([[1, 1, 2, 0]])
-    places = Decoder.places(tokens, torch.tensor([[0, 1, 0, 0]]), segments, consecutive=True)
+    layout = Decoder.layout(tokens, torch.tensor([[0, 1, 0, 0]]), segments, consecutive=True)
     assert not made
     expected = [[0, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]]
-    assert all(places.hidden_BTS.int().tolist() == [expected] for _ in range(2)) and len(made) == 1
-    assert Decoder.places(tokens, None, segments).query_BT.tolist() == [[0, 1, 0, 0]] and len(made) == 2
+    assert all(layout.hidden_BTS.int().tolist() == [expected] for _ in range(2)) and len(made) == 1
+    assert Decoder.layout(tokens, None, segments).query_positions_BT.tolist() == [[0, 1, 0, 0]] and len(made) == 2

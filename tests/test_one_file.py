@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
 class Squared(Encoding):
@@ -27,7 +27,10 @@ class Squared(Encoding):
     class Config:
         factor: float = 0.01
 
-    def by_distance(self, distance: Tensor) -> Tensor:
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(distance_bias=self.penalty)
+
+    def penalty(self, distance: Tensor) -> Tensor:
         return (-self.config.factor * distance.float() ** 2).expand(self.geometry.heads, *distance.shape)
 '''
 
@@ -111,10 +114,13 @@ def test_contract_tests_catch_a_broken_one(folder: Path) -> None:
     broken = (
         ENCODING
         + """
-    def bias(self, q_BHTK: Tensor, k_BHSK: Tensor, query_BT: Tensor, key_BS: Tensor) -> Tensor:
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(score=self.by_index)
+
+    def by_index(self, scores) -> Tensor:
         import torch
-        index = torch.arange(k_BHSK.shape[2])
-        return self.by_distance((index[-q_BHTK.shape[2] :, None] - index).clamp(min=0))[None]
+        index = torch.arange(scores.k_BHSK.shape[2])
+        return scores.logits_BHTS + self.penalty((index[-scores.q_BHTK.shape[2] :, None] - index).clamp(min=0))[None]
 """
     )
     (folder / "encodings/squared.py").write_text(broken)

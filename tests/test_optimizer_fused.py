@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.optimizer import AdamW, corrections, norms
@@ -87,6 +87,8 @@ def test_a_model_whose_gradient_is_not_finite_keeps_its_weights(bad: float) -> N
 class Waves(Encoding):
     """Learned sines and cosines side by side: their gradients are every second number of one."""
 
+    name = "waves"
+
     def __init__(self, config: Encoding.Config, geometry: Geometry) -> None:
         super().__init__(config, geometry)
         self.cosines, self.sines = (nn.Parameter(torch.zeros(geometry.width // 2)) for _ in range(2))
@@ -100,11 +102,16 @@ class Waves(Encoding):
 class Slopes(Encoding):
     """Two numbers a head that are added up: PyTorch finds one gradient for both. And one that has none."""
 
+    name = "slopes"
+
     def __init__(self, config: Encoding.Config, geometry: Geometry) -> None:
         super().__init__(config, geometry)
         self.one, self.other, self.idle = (nn.Parameter(torch.zeros(geometry.heads)) for _ in range(3))
 
-    def by_distance(self, distances: Tensor) -> Tensor:
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(distance_bias=self.penalty)
+
+    def penalty(self, distances: Tensor) -> Tensor:
         return -self._slopes().view(-1, *[1] * distances.ndim) * distances.float().log1p()
 
     def _slopes(self) -> Tensor:

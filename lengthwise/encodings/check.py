@@ -6,7 +6,7 @@ Shape letters: B batch, H heads, T queries, S keys, K head width, D model width,
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -38,22 +38,28 @@ def check(encoding: Encoding) -> None:
     Parameters need no values: nothing but shapes is looked at.
     """
     what, cls = f"encoding {encoding.name}", type(encoding)
+
+    def put(question: Question, verb: str) -> Any:
+        with asking(what, cls, question.hook), torch.no_grad():
+            found = question.ask()
+        if not question.fits(found):
+            told = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
+            raise UserError(f"{written_in(what, cls)}: {question.hook} must {verb} {question.answer}, not {told}")
+        return found
+
     with asking(what, cls, "last_position"):
         sample = _Sample.of(encoding)
     for question in _questions(encoding, sample):
-        with asking(what, cls, question.hook), torch.no_grad():
-            found = question.ask()
-        if not question.fits(found):
-            told = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
-            raise UserError(f"{written_in(what, cls)}: {question.hook} must return {question.answer}, not {told}")
-    with asking(what, cls, "contribute"), torch.no_grad():
-        contribution = encoding.contribute(sample.layout)
-    for question in _questions_of(contribution, encoding, sample):
-        with asking(what, cls, question.hook), torch.no_grad():
-            found = question.ask()
-        if not question.fits(found):
-            told = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
-            raise UserError(f"{written_in(what, cls)}: {question.hook} must be {question.answer}, not {told}")
+        put(question, "return")
+    numbers = put(_numbers_question(encoding, sample), "return")
+    # Asked as a layer asks: one that does not say `reads_layer` is not told of a layer here either.
+    layout = sample.layout.at_layer(0, torch.zeros(sample.B, sample.T, encoding.geometry.width), numbers)
+    asked = Question(
+        "contribute", lambda: layout.contribution(encoding), "a Contribution", lambda x: isinstance(x, Contribution)
+    )
+    contribution = put(asked, "return")
+    for question in _questions_of(contribution, encoding, replace(sample, layout=layout)):
+        put(question, "be")
 
 
 @dataclass(frozen=True)
@@ -74,28 +80,13 @@ class _Sample:
         key_BS = torch.arange(S).expand(B, S)
         later_TS = torch.arange(S) > torch.arange(S - T, S)[:, None]
         layout = AttentionLayout(key_BS[:, S - T :], key_BS, hide=lambda: later_TS.expand(B, T, S), causal=False)
-        with torch.no_grad():
-            numbers = encoding.token_numbers(torch.zeros(B, S, geometry.width))
-        return cls(B, T, S, layout.at_layer(0, torch.zeros(B, T, geometry.width), numbers))
+        return cls(B, T, S, layout)
 
 
 def _questions(encoding: Encoding, sample: _Sample) -> Iterator[Question]:
-    B, T, S, geometry = sample.B, sample.T, sample.S, encoding.geometry
-    D = geometry.width
-    x_BTD, x_BSD = torch.zeros(B, T, D), torch.zeros(B, S, D)
+    B, T, D = sample.B, sample.T, encoding.geometry.width
+    x_BTD = torch.zeros(B, T, D)
     yield _exact("embed", partial(encoding.embed, x_BTD, sample.layout.query_positions_BT), "(B, T, width)", B, T, D)
-    yield Question(
-        "token_numbers",
-        partial(encoding.token_numbers, x_BSD),
-        f"(B, T, numbers) = ({B}, {S}, any) or None",
-        lambda x: x is None or (_is_tensor(x, 3) and x.shape[:2] == (B, S)),
-    )
-    yield Question(
-        "contribute",
-        partial(encoding.contribute, sample.layout),
-        "a Contribution",
-        lambda x: isinstance(x, Contribution),
-    )
     for name, parameter in encoding.named_parameters():
         yield Question(
             "initial",
@@ -104,6 +95,16 @@ def _questions(encoding: Encoding, sample: _Sample) -> Iterator[Question]:
             partial(_is_initial, parameter.shape),
         )
     yield Question("resolved", lambda: json.loads(json.dumps(encoding.resolved())), "a table", _is_table)
+
+
+def _numbers_question(encoding: Encoding, sample: _Sample) -> Question:
+    B, S = sample.B, sample.S
+    return Question(
+        "token_numbers",
+        partial(encoding.token_numbers, torch.zeros(B, S, encoding.geometry.width)),
+        f"(B, T, numbers) = ({B}, {S}, any) or None",
+        lambda x: x is None or (_is_tensor(x, 3) and x.shape[:2] == (B, S)),
+    )
 
 
 def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sample) -> Iterator[Question]:
@@ -127,6 +128,11 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
         yield _all_but_width("queries", partial(contribution.queries, q_BHTK, query_BT), B, H, T)
     if contribution.keys is not None:
         yield _all_but_width("keys", partial(contribution.keys, k_BHSK, key_BS), B, H, S)
+    if contribution.queries is not None or contribution.keys is not None:
+        changed_q = q_BHTK if contribution.queries is None else contribution.queries(q_BHTK, query_BT)
+        changed_k = k_BHSK if contribution.keys is None else contribution.keys(k_BHSK, key_BS)
+        widths = [changed_q.shape[-1], changed_k.shape[-1]]
+        yield Question("queries and keys", lambda: widths, "equally wide", lambda x: x[0] == x[1])
     if contribution.scale is not None:
         yield Question(
             "scale",

@@ -44,6 +44,8 @@ class AttentionLayout:
     """What `Encoding.token_numbers` made of the layer's input for the tokens of all keys, cached ones too."""
     tracks: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Further positions that a placement gives tokens, by name: of the queries and of the keys."""
+    chosen_T: Tensor | None = None
+    """Which keys the queries are, by index; None for the last ones. See `own_key_T`."""
     _said: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
     """What encodings have said of this pass; layers that share an encoding ask it once."""
 
@@ -55,6 +57,14 @@ class AttentionLayout:
     def mask_BTS(self) -> Tensor:
         """True where a key may be seen; its batch is 1 where all rows are alike."""
         return self.queries_mask(slice(None))
+
+    @property
+    def own_key_T(self) -> Tensor:
+        """The index of the key that is each query's own token: picks what belongs to queries out of numbers of keys."""
+        if self.chosen_T is not None:
+            return self.chosen_T
+        queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
+        return torch.arange(keys - queries, keys, device=self.key_positions_BS.device)
 
     @property
     def visible_BT(self) -> Tensor:
@@ -70,8 +80,7 @@ class AttentionLayout:
         if self.segments_BT is not None:
             same_BT = self.segments_BT[:, 1:] == self.segments_BT[:, :-1]
             return torch.cat([torch.zeros_like(same_BT[:, :1]), same_BT], dim=1)
-        queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
-        previous_T = torch.arange(keys - queries, keys, device=self.key_positions_BS.device) - 1
+        previous_T = self.own_key_T - 1
         if self.hide is None:
             return (previous_T >= 0)[None]
         seen_BTS = ~self.hide()
@@ -110,6 +119,7 @@ class AttentionLayout:
             consecutive=False,
             layer_input_BTD=None if self.layer_input_BTD is None else self.layer_input_BTD[:, chosen],
             tracks={name: (query[:, chosen], key) for name, (query, key) in self.tracks.items()},
+            chosen_T=self.own_key_T[chosen],
             _said={},
         )
 
@@ -130,10 +140,8 @@ class AttentionLayout:
         """The rows of `mask_BTS` of some queries, made without the others."""
         if self.hide is not None:
             return ~self.hide()[:, chosen]
-        queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
-        device = self.query_positions_BT.device
-        last_Q = torch.arange(keys - queries, keys, device=device)[chosen]  # the key that is the query itself
-        seen_QS = torch.arange(keys, device=device) <= last_Q[:, None]
+        own_Q = self.own_key_T[chosen]
+        seen_QS = torch.arange(self.key_positions_BS.shape[1], device=own_Q.device) <= own_Q[:, None]
         return (seen_QS if self.causal else torch.ones_like(seen_QS))[None]
 
     def contribution(self, encoding: "Encoding") -> "Contribution":

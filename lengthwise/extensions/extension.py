@@ -113,7 +113,7 @@ class ExtendedEncoding(Encoding):
         return self.encoding.token_numbers(layer_input_BTD)
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        contribution = self.encoding.contribute(layout)
+        contribution = layout.contribution(self.encoding)  # which is told of its layer only if it asks
         for extension in self.extensions:
             contribution = extension.extend(contribution, layout, self.geometry)
         return contribution
@@ -133,7 +133,7 @@ def contribution_of(encoding: Encoding) -> Contribution:
     x_BTD = torch.zeros(1, positions_BT.shape[1], encoding.geometry.width, device=device)
     layout = AttentionLayout(positions_BT, positions_BT, segments_BT=torch.ones_like(positions_BT), consecutive=True)
     with torch.no_grad():
-        return encoding.contribute(layout.at_layer(0, x_BTD, encoding.token_numbers(x_BTD)))
+        return layout.at_layer(0, x_BTD, encoding.token_numbers(x_BTD)).contribution(encoding)
 
 
 def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool = True) -> Encoding:
@@ -142,7 +142,7 @@ def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool 
     for extension in extensions:
         if not extension.applies(contribution):
             continue
-        for other in chosen:
+        for other in (*extensions_of(encoding), *chosen):
             if other.rotates and extension.rotates:
                 raise UserError(
                     f"{extension.name} does not stack with {other.name}: "
@@ -158,8 +158,10 @@ def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool 
 
 
 def extensions_of(encoding: Encoding) -> tuple[Extension, ...]:
-    """What an encoding is extended by, first one first."""
-    return encoding.extensions if isinstance(encoding, ExtendedEncoding) else ()
+    """What an encoding is extended by, first one first; an extended encoding may have been extended again."""
+    if not isinstance(encoding, ExtendedEncoding):
+        return ()
+    return (*extensions_of(encoding.encoding), *encoding.extensions)
 
 
 def sharing_weights(module: M, frozen: bool = False) -> M:

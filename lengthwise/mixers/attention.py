@@ -62,7 +62,7 @@ class Attention(nn.Module):
             mixed_BTHK = _kernel(joined_BTXHK, scale, contribution, layout, here.ops, rotates=True)
         else:
             q_BHTK, k_BHSK, v_BHSK = self._prepared(joined_BTC, contribution, layout, here.cache)
-            if in_kernel:
+            if in_kernel and q_BHTK.shape[-1] == v_BHSK.shape[-1]:
                 scale = scale_of(contribution, self.config.logit_scale)
                 if isinstance(scale, Tensor):
                     q_BHTK, scale = (q_BHTK.float() * scale).to(q_BHTK.dtype), 1.0

@@ -62,12 +62,24 @@ def sdpa_refuses(contribution: Contribution, q_BHTK: Tensor) -> str:
 def explain(encoding: Encoding, config: ModelConfig) -> str:
     """How packed training rows are computed on a GPU, in words: `fused`, or `eager` and why."""
     with torch.no_grad(), torch.device("cpu"):
-        contribution = encoding.contribute(probe(encoding, config.width))
+        asked = probe(encoding, config.width)
+        contribution = asked.contribution(encoding)
+        wider = _changes_width(contribution, asked, config)
     length = 64
     positions_BT = torch.arange(length)[None]
     layout = AttentionLayout(positions_BT, positions_BT, segments_BT=torch.ones_like(positions_BT), consecutive=True)
     why = kernel_refuses(contribution, layout, config)
+    why = why or ("queries and keys are not as wide as values" if wider else "")
     return f"eager: {why}" if why else "fused"
+
+
+def _changes_width(contribution: Contribution, layout: AttentionLayout, config: ModelConfig) -> bool:
+    """Whether queries, and so keys, get another width than values have."""
+    if contribution.queries is None:
+        return False
+    positions_BT = layout.query_positions_BT
+    q_BHTK = torch.zeros(1, config.heads, positions_BT.shape[1], config.head_width)
+    return contribution.queries(q_BHTK, positions_BT).shape[-1] != config.head_width
 
 
 def probe(encoding: Encoding, width: int, length: int = 4) -> AttentionLayout:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -116,11 +117,13 @@ def initialize(model: Decoder, seed: int) -> None:
 def _initialize_component(component: Encoding | Mixer, path: str, seed: int) -> None:
     """First the modules in it that know how, then the parameters of which it says something itself."""
     for name, module in component.named_modules():
-        reset = getattr(module, "reset_parameters", None)
-        if callable(reset):
-            with torch.random.fork_rng(devices=[]):  # PyTorch's modules draw from the global generator
-                torch.manual_seed(derive(seed, "initial", f"{path}.{name}"))
-                reset()
+        if callable(getattr(module, "reset_parameters", None)):
+            # PyTorch's modules draw from the global generator of their device. On the CPU: the same on every device.
+            drawn: Any = deepcopy(module).cpu()
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(derive(seed, "initial", f"{path}.{name}"))
+                drawn.reset_parameters()
+            module.load_state_dict(drawn.state_dict())
     for name, parameter in component.named_parameters():
         generator = _generator(seed, f"{path}.{name}")
         with registry.asking(component.name, type(component), "initial"):

@@ -49,6 +49,9 @@ class Cache:
     def extend(self, layer: int, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
         """Appends one layer's new keys and values; returns all of that layer's."""
         end = self.used + k_BGTK.shape[2]
+        if k_BGTK.shape[3] != self.keys[layer].shape[3]:  # an encoding may make them wider or narrower
+            assert self.used == 0
+            self.keys[layer] = self.keys[layer].new_zeros(*self.keys[layer].shape[:3], k_BGTK.shape[3])
         self.keys[layer][:, :, self.used : end] = k_BGTK
         self.values[layer][:, :, self.used : end] = v_BGTK
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
