@@ -19,9 +19,11 @@ from lengthwise.encodings.none import NoEncoding
 from lengthwise.encodings.rotary import Rotary
 from lengthwise.encodings.sinusoidal import Sinusoidal
 from lengthwise.encodings.t5 import T5, bucket_of_distance
-from lengthwise.model.attention import Attention, attend
+from lengthwise.mixers.attention import Attention
+from lengthwise.model.attention import attend
 from lengthwise.model.backend import Backend
 from lengthwise.model.config import ModelConfig
+from lengthwise.model.layer import LayerPass
 from lengthwise.model.ops import Ops
 from lengthwise.model.trace import Trace
 
@@ -434,9 +436,9 @@ def test_a_layer_of_attention(name: str, style: Any, groups: int) -> None:
     layout = AttentionLayout(torch.tensor([positions]), torch.tensor([positions]))
     trace = Trace()
     with torch.no_grad():
-        traced_output = layer(x_BTD, encoding, layout, Ops(), trace=trace)
-        fused = layer(x_BTD, encoding, layout, Ops(), backend="fused")
-        untraced = layer(x_BTD, encoding, layout, Ops(), backend="eager")
+        traced_output = layer(x_BTD, LayerPass(encoding, layout, trace=trace))
+        fused = layer(x_BTD, LayerPass(encoding, layout, backend="fused"))
+        untraced = layer(x_BTD, LayerPass(encoding, layout, backend="eager"))
     (traced,) = trace.layers
 
     weights: dict[str, Matrix] = {key: value.tolist() for key, value in layer.named_parameters()}

@@ -17,10 +17,11 @@ from torch.func import vmap
 
 from lengthwise.model import feed_forward_kernel
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.decoder import ReluFeedForward
 from lengthwise.model.drop_kernel import drop_relu
-from lengthwise.model.dropout import Dropout, kept
+from lengthwise.model.dropout import kept
+from lengthwise.model.feed_forward import ReluFeedForward
 from lengthwise.model.feed_forward_kernel import feed_forward, masked_product, relu_product, suits
+from lengthwise.model.ops import FusedOps, Ops
 
 RATE = 0.3
 
@@ -330,7 +331,7 @@ class TestInterpreted:
         keys = torch.tensor([5, 6, 7], dtype=torch.int32) if active else None
 
         def run(kernel: bool) -> tuple[Tensor, ...]:
-            dropout = Dropout(RATE, keys, kernel)
+            dropout = (FusedOps if kernel else Ops)(RATE, keys)
             dropout.next_key()
             y = layer(x_BTD, dropout)
             assert dropout.place == (2 if active else 0)

@@ -18,8 +18,9 @@ from lengthwise.model import decoder
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import SIZES, ModelConfig, with_size
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.dropout import Dropout, place_keys
+from lengthwise.model.dropout import place_keys
 from lengthwise.model.linear import Linear
+from lengthwise.model.ops import Ops
 from lengthwise.model.trace import Trace
 from lengthwise.seeding import derive
 
@@ -482,7 +483,7 @@ def seed_of(number: int) -> Tensor:
 
 def kept(rate: float, seed: Tensor, place: int = 1, shape: tuple[int, ...] = MANY) -> Tensor:
     """Which entries of a tensor of ones survive the `place`-th call of a pass."""
-    dropout = Dropout(rate, place_keys(seed, 6))
+    dropout = Ops(rate, place_keys(seed, 6))
     for _ in range(place - 1):
         dropout.drop(torch.ones(1))
     return dropout.drop(torch.ones(shape)) > 0
@@ -490,7 +491,7 @@ def kept(rate: float, seed: Tensor, place: int = 1, shape: tuple[int, ...] = MAN
 
 @pytest.mark.parametrize("rate", RATES)
 def test_dropout_keeps_the_expectation(rate: float) -> None:
-    dropped = Dropout(rate, place_keys(seed_of(0), 1)).drop(torch.ones(MANY))
+    dropped = Ops(rate, place_keys(seed_of(0), 1)).drop(torch.ones(MANY))
     assert sorted(dropped.unique().tolist()) == pytest.approx([0.0, 1 / (1 - rate)])
     share = float((dropped == 0).double().mean())
     assert abs(share - rate) < 3 * math.sqrt(rate * (1 - rate) / dropped.numel())
@@ -555,7 +556,7 @@ def test_every_entry_is_dropped_as_often_as_any_other() -> None:
 @pytest.mark.parametrize("rate", RATES)
 def test_the_gradient_is_dropped_where_the_value_was(rate: float) -> None:
     x = torch.randn(50, 60, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    dropped = Dropout(rate, place_keys(seed_of(3), 1)).drop(x)
+    dropped = Ops(rate, place_keys(seed_of(3), 1)).drop(x)
     dropped.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, kept(rate, seed_of(3), shape=(50, 60)).float() / (1 - rate))
@@ -565,7 +566,7 @@ def test_the_gradient_is_dropped_where_the_value_was(rate: float) -> None:
 @pytest.mark.parametrize("rate", [0.0, *RATES])
 def test_relu_and_dropout_in_one_are_both(rate: float) -> None:
     x = torch.randn(50, 60, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    joined, apart = (Dropout(rate, place_keys(seed_of(3), 2)) for _ in range(2))
+    joined, apart = (Ops(rate, place_keys(seed_of(3), 2)) for _ in range(2))
     found, expected = joined.drop_relu(x), apart.drop(x.relu())
     assert torch.equal(found, expected)
     assert torch.equal(joined.drop(x), apart.drop(x)), "the places after it are the same"
@@ -576,11 +577,11 @@ def test_relu_and_dropout_in_one_are_both(rate: float) -> None:
 
 def test_dropout_without_a_seed_or_a_rate_does_nothing() -> None:
     x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
-    for off in (Dropout(0.5, None), Dropout(0.0, place_keys(seed_of(0), 1))):
-        assert not off.active
+    for off in (Ops(0.5, None), Ops(0.0, place_keys(seed_of(0), 1))):
+        assert not off.drops
         assert off.next_key() is None
         assert torch.equal(off.drop(x), x)
-    assert Dropout(0.5, place_keys(seed_of(0), 1)).active
+    assert Ops(0.5, place_keys(seed_of(0), 1)).drops
 
 
 def dropping_model(style: str, rate: float, seed: int = 0) -> Decoder:
@@ -609,18 +610,13 @@ def test_a_decoder_drops_only_with_a_seed_and_the_same_with_the_same(style: str)
 def test_a_decoder_drops_at_the_published_places(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Embeddings; in each layer attention weights, both residual branches, inside the feed-forward; the final norm."""
     model = dropping_model(style, 0.2)
-    drop, drop_relu, shapes = Dropout.drop, Dropout.drop_relu, []
+    drop, shapes = Ops.drop, []
 
-    def recorded(self: Dropout, x: Tensor) -> Tensor:
+    def recorded(self: Ops, x: Tensor) -> Tensor:
         shapes.append(tuple(x.shape))
         return drop(self, x)
 
-    def recorded_relu(self: Dropout, x: Tensor) -> Tensor:
-        shapes.append(tuple(x.shape))
-        return drop_relu(self, x)
-
-    monkeypatch.setattr(Dropout, "drop", recorded)
-    monkeypatch.setattr(Dropout, "drop_relu", recorded_relu)
+    monkeypatch.setattr(Ops, "drop", recorded)
     model(draw_tokens(2, 8), dropout_seed=seed_of(0))
     state, weights, inner = (2, 8, 32), (2, 4, 8, 8), (2, 8, model.config.inner_width)
     assert shapes == [state, *([weights, state, inner, state] * 2), state]

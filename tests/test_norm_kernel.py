@@ -15,8 +15,8 @@ from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
-from lengthwise.model.decoder import RMSNorm
 from lengthwise.model.dropout import kept
+from lengthwise.model.norm import RMSNorm
 from lengthwise.model.norm_kernel import add_drop, drop, join_norm
 
 RATE = 0.3
