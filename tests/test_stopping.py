@@ -9,9 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from conftest import small_study
 
 from lengthwise.engine.stopping import heeding
+from lengthwise.engine.training import Progress
+from lengthwise.engine.update import Measured, Steps, Updater
+from lengthwise.executors.local import run_study
 from lengthwise.records.files import read_rows
+from lengthwise.stretching.study import load_stretch_study, run_stretch_study
 
 FOREGROUND, BACKGROUND = "SIG_DFL", "SIG_IGN"
 """What becomes of SIGINT in a process: a shell without job control starts those in the background with it ignored."""
@@ -142,6 +148,75 @@ def test_a_language_model_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     before = read_rows(tmp_path / "run/training.jsonl")
     run_to_the_end(words)
     assert before and read_rows(tmp_path / "run/training.jsonl")[: len(before)] == before
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("moment", ["during the last steps", "after the last steps"])
+def test_asked_in_the_last_steps_a_fleet_is_finished_and_no_other_begins(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, run = small_study(), Updater.run
+    begun: list[int] = []
+    notes: list[str] = []
+
+    def asked_during(self: Updater, steps: Steps) -> Measured:
+        if moment == "during the last steps" and self.state.step == study.training.steps:
+            signal.raise_signal(signal.SIGINT)
+        return run(self, steps)
+
+    def asked_after(step: int, steps: int) -> None:
+        if moment == "after the last steps" and step == steps:
+            signal.raise_signal(signal.SIGINT)
+
+    def watch(number: int, *_: object) -> Progress:
+        begun.append(number)
+        return Progress(step=asked_after, note=notes.append)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Updater, "run", asked_during)
+        with pytest.raises(KeyboardInterrupt):
+            run_study(study, tmp_path, "cpu", watch)
+    assert begun == [0] and len(notes) == 1
+    finished = len(list(tmp_path.rglob("finished.json")))
+    assert 0 < finished < len(study.runs()), "one of two fleets"
+    assert len(list(tmp_path.rglob("run.json"))) == finished, "the other was not begun"
+    assert not list(tmp_path.rglob("state.safetensors"))
+    assert run_study(study, tmp_path, "cpu") == 1
+    assert len(list(tmp_path.rglob("finished.json"))) == len(study.runs())
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_asked_in_the_last_steps_a_twin_is_finished_and_the_other_does_not_begin(tmp_path: Path) -> None:
+    for split in ("train", "validation", "test"):
+        (tmp_path / "corpus" / split).mkdir(parents=True)
+        (tmp_path / "corpus" / split / "0.txt").write_text(f"{split} {TEXT}")
+    changes = [
+        "model={layers=1, width=16, heads=2, key_value_heads=1}", "data.context=128", "data.vocabulary=300",
+        "data.validation_tokens=128", "data.passkey_share=0", "training.tokens=1024", "training.batch_tokens=512",
+        "training.validations=2", "table.times=[1,2]", "table.fitted=[2]", "table.windows=2", "table.search_windows=1",
+        "table.scored=8", "table.steps=1", "table.batch=1", "table.depths=2", "table.trials=1",
+    ]  # fmt: skip
+
+    def ask(step: int, steps: int) -> None:
+        if step == steps:
+            signal.raise_signal(signal.SIGINT)
+
+    twins = load_stretch_study("headscale-small", changes)
+    with pytest.raises(KeyboardInterrupt):
+        run_stretch_study(twins, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Progress(step=ask))
+    assert [path.parent.name for path in (tmp_path / "out").rglob("finished.json")] == ["none"]
+    assert not (tmp_path / "out/rotary").exists() and not (tmp_path / "out/none/state.safetensors").exists()
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_asked_when_a_fleet_does_not_fit_no_half_of_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(self: Updater, steps: Steps) -> Measured:
+        signal.raise_signal(signal.SIGINT)
+        raise torch.cuda.OutOfMemoryError("a double")
+
+    monkeypatch.setattr(Updater, "run", too_large)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(small_study(), tmp_path, "cpu")
 
 
 @pytest.mark.usefixtures("interruptible")
