@@ -14,13 +14,17 @@ ASKING = (signal.SIGINT, signal.SIGTERM)
 def heeding(note: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Within, the first Ctrl-C (or SIGTERM) is a question; the second one does what it always does.
 
-    Yields a function that says whether it was asked. Whoever heeds it raises KeyboardInterrupt when all is saved. Only
-    the main thread of a program hears of signals.
+    Yields a function that says whether it was asked; it may be called afterwards too, so that no question is lost.
+    Whoever heeds it raises KeyboardInterrupt when all is saved. Only the main thread of a program hears of signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = {number: signal.getsignal(number) for number in ASKING}
+    handlers = {number: signal.getsignal(number) for number in ASKING}
+    # A shell without job control starts `command &` with SIGINT ignored: the Ctrl-C of whatever runs in the foreground
+    # reaches the whole group, and is not meant for it. nohup does the same with SIGHUP. So what was ignored stays
+    # ignored; such a command is asked to stop with SIGTERM, which is what `kill` sends.
+    before = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
     asked = threading.Event()
 
     def hear(_number: int, _frame: FrameType | None) -> None:
@@ -28,7 +32,7 @@ def heeding(note: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         asked.set()
         note("stopping as soon as these steps are done and saved; Ctrl-C again stops at once")
 
-    for number in ASKING:
+    for number in before:
         signal.signal(number, hear)
     try:
         yield asked.is_set

@@ -103,13 +103,19 @@ class Trainer:
         self.validation = Validation(self.examination, self.runs)
         self.saver = Saver()
         self.captures = captures
+        self.asked_to_stop: Callable[[], bool] = lambda: False
+        """Whether someone asked while it trained; still true when training is over."""
 
     @property
     def state_file(self) -> Path:
         return self.folder / STATE
 
     def run(self) -> None:
-        """Begins or goes on, trains, evaluates, writes; does nothing for runs that are finished."""
+        """Begins or goes on, trains, evaluates, writes; does nothing for runs that are finished.
+
+        Asked to stop, it raises KeyboardInterrupt: at once when the state is saved, or, where the last steps were being
+        done, when the runs are finished.
+        """
         state = self._begin()
         try:
             self._train(state)
@@ -118,6 +124,8 @@ class Trainer:
         self._finish(state)
         with self.study.lock():  # nobody looks what is left to do while it goes
             shutil.rmtree(self.folder)
+        if self.asked_to_stop():
+            raise KeyboardInterrupt  # so that no other fleet begins
 
     def _begin(self) -> TrainingState:
         session = provenance(device_name(self.device))
@@ -186,7 +194,7 @@ class Trainer:
         started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
         # A thread beside prepares the next steps while the device does these.
-        with ThreadPoolExecutor(1) as beside, heeding(self.progress.note) as asked_to_stop:
+        with ThreadPoolExecutor(1) as beside, heeding(self.progress.note) as self.asked_to_stop:
             upcoming = beside.submit(source.steps, state.step, self._until(state.step))
             while state.step < recipe.steps:
                 first, steps = state.step, upcoming.result()
@@ -198,7 +206,7 @@ class Trainer:
                 # What the steps before gave is read while the device is busy with these.
                 self._note(state, unread)
                 unread = (first, measured)
-                stops = asked_to_stop() and not last
+                stops = self.asked_to_stop() and not last  # after the last steps, `run` heeds it
                 saves = last or stops or time.monotonic() - saved >= self.save_every
                 validates = last or state.step % recipe.validate_every == 0
                 if saves or validates:

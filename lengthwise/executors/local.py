@@ -109,9 +109,12 @@ def train_fleet(
 def _fits(
     fleet: FleetPlan, directory: StudyDirectory, device: torch.device, progress: Progress, save_every: float
 ) -> bool:
+    trainer = Trainer(fleet, directory, device, progress, save_every)
     try:
-        Trainer(fleet, directory, device, progress, save_every).run()
+        trainer.run()
     except torch.cuda.OutOfMemoryError:
+        if trainer.asked_to_stop():
+            raise KeyboardInterrupt from None  # whoever goes on finds out again that it does not fit
         return False
     return True
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from lengthwise import configuration
 from lengthwise.engine.plan import FleetPlan
+from lengthwise.engine.stopping import heeding
 from lengthwise.engine.training import Progress
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.claims import Claims
@@ -35,7 +36,10 @@ def run_in_workers(
     watch: Watch | None,
     deterministic: bool = False,
 ) -> None:
-    """Trains all fleets; the first error of any worker stops the others and is raised here."""
+    """Trains all fleets; the first error of any worker stops the others and is raised here.
+
+    Asked to stop, it lets the workers save what they have reached, then raises KeyboardInterrupt.
+    """
     total = claims.left()
     errors: Queue[Exception] = Queue()
     stopping = threading.Event()
@@ -51,7 +55,7 @@ def run_in_workers(
     def serve(process: subprocess.Popen[str]) -> None:
         try:
             _send(process, setting)
-            while errors.empty():
+            while errors.empty() and not stopping.is_set():
                 with claims.next() as fleet:
                     if fleet is None:
                         return
@@ -70,9 +74,13 @@ def run_in_workers(
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive():  # with a time limit, so that Ctrl-C is heard
-                thread.join(timeout=0.2)
+        # What is noted is what the workers say when they are asked.
+        with heeding(lambda text: None) as asked_to_stop:
+            for thread in threads:
+                while thread.is_alive() and not asked_to_stop():  # with a time limit, so that signals are heard
+                    thread.join(timeout=0.2)
+        if asked_to_stop():
+            raise KeyboardInterrupt
     except KeyboardInterrupt:
         stopping.set()
         _ask_to_stop(processes)
@@ -87,8 +95,11 @@ def run_in_workers(
 
 def _ask_to_stop(processes: list[subprocess.Popen[str]]) -> None:
     """Lets workers save what they have reached, unless there is another Ctrl-C."""
+    # SIGTERM, for it also ends, without a traceback, one that has nothing to save yet. Workers ignore what is ignored
+    # here; then it was the other signal that asked.
+    ignored = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     for process in processes:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT if ignored else signal.SIGTERM)
     for process in processes:
         process.wait()
 

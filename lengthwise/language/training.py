@@ -11,6 +11,7 @@ RUN/
 
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
@@ -102,6 +103,8 @@ class LanguageTrainer:
         self.store, self.directory, self.processes, self.device = store, directory, processes, device
         self.progress, self.save_every = progress, save_every
         self.precision = self.recipe.recipe.precision_on(device.type)
+        self.asked_to_stop: Callable[[], bool] = lambda: False
+        """Whether someone asked while it trained; still true when training is over."""
 
     @cached_property
     def session(self) -> dict[str, Any]:
@@ -109,6 +112,11 @@ class LanguageTrainer:
         return {"processes": self.processes.count, **provenance(device_name(self.device))}
 
     def run(self) -> None:
+        """Begins or goes on, trains, writes.
+
+        Asked to stop, it raises KeyboardInterrupt: at once when the state is saved, or, where the last steps were being
+        done, when the run is finished.
+        """
         source = Source(self.settings, self.store, self.processes)
         model = build_language_model(self.settings, self.store.tokenizer.rows)
         if model.last_position is not None and model.last_position < self.settings.data.context - 1:
@@ -136,6 +144,8 @@ class LanguageTrainer:
             self._finish(learner)
         finally:
             learner.close()  # nobody writes here any more when others may
+        if self.processes.agree(self.asked_to_stop(), self.device):
+            raise KeyboardInterrupt  # so that nothing that would come next begins
 
     def refuse_other_settings(self) -> None:
         """A folder holds one run."""
@@ -203,7 +213,7 @@ class LanguageTrainer:
         started, seconds_before, saved = time.monotonic(), learner.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
         # A thread beside prepares the next steps while the device does these.
-        with ThreadPoolExecutor(1) as beside, heeding(self.progress.note) as asked_to_stop:
+        with ThreadPoolExecutor(1) as beside, heeding(self.progress.note) as self.asked_to_stop:
             upcoming = beside.submit(source.steps, learner.step, self._until(learner.step))
             while learner.step < steps_in_all:
                 first, steps = learner.step, upcoming.result()
@@ -215,7 +225,8 @@ class LanguageTrainer:
                 # What the steps before gave is read while the device is busy with these.
                 self._note(unread)
                 unread = (first, measured)
-                stops = self.processes.agree(asked_to_stop(), self.device) and not last
+                # After the last steps, `run` heeds it.
+                stops = self.processes.agree(self.asked_to_stop() and not last, self.device)
                 due = last or stops or time.monotonic() - saved >= self.save_every
                 saves = self.processes.agree(due, self.device)
                 validates = last or learner.step % self.recipe.validate_every == 0
