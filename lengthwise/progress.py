@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from lengthwise.engine.plan import FleetPlan
-from lengthwise.engine.training import Progress
 from lengthwise.executors.processes import Watch
+from lengthwise.runtime import Listener
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def watching(console: Console) -> Iterator[Watch]:
         disable=not console.is_terminal,
     )
 
-    def watch(number: int, fleets: int, plan: FleetPlan) -> Progress:
+    def watch(number: int, fleets: int, plan: FleetPlan) -> Listener:
         title = f"[{number + 1}/{fleets}] {plan.name}"
         if not console.is_terminal:
             console.print(title, markup=False, highlight=False)
@@ -40,7 +40,7 @@ def watching(console: Console) -> Iterator[Watch]:
             speed = f"{(done - first[0][1]) / elapsed:.1f} steps/s" if elapsed > 0.5 else ""
             bars.update(bar, completed=done, speed=speed)
 
-        return Progress(
+        return Listener(
             step=step,
             note=lambda text: console.print(text, style="yellow", markup=False),
             done=lambda: bars.remove_task(bar),

@@ -15,11 +15,11 @@ from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.engine.state import TrainingState
-from lengthwise.engine.training import Progress
 from lengthwise.engine.update import Steps, Updater
 from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
+from lengthwise.runtime import Listener
 from lengthwise.study import make_task, study_from
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -153,12 +153,12 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
         }
     )
 
-    def breaking_off(*_: Any) -> Progress:
+    def breaking_off(*_: Any) -> Listener:
         def step(step: int, _steps: int) -> None:
             if step == 100:
                 raise Stop
 
-        return Progress(step=step)
+        return Listener(step=step)
 
     try:
         run_study(study, tmp_path / "whole", "cuda", deterministic=True)

@@ -13,10 +13,10 @@ import torch
 from conftest import small_study
 
 from lengthwise.engine.stopping import heeding
-from lengthwise.engine.training import Progress
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.executors.local import run_study
 from lengthwise.records.files import read_rows
+from lengthwise.runtime import Listener
 from lengthwise.stretching.study import load_stretch_study, run_stretch_study
 
 FOREGROUND, BACKGROUND = "SIG_DFL", "SIG_IGN"
@@ -168,9 +168,9 @@ def test_asked_in_the_last_steps_a_fleet_is_finished_and_no_other_begins(
         if moment == "after the last steps" and step == steps:
             signal.raise_signal(signal.SIGINT)
 
-    def watch(number: int, *_: object) -> Progress:
+    def watch(number: int, *_: object) -> Listener:
         begun.append(number)
-        return Progress(step=asked_after, note=notes.append)
+        return Listener(step=asked_after, note=notes.append)
 
     with monkeypatch.context() as patched:
         patched.setattr(Updater, "run", asked_during)
@@ -203,7 +203,7 @@ def test_asked_in_the_last_steps_a_twin_is_finished_and_the_other_does_not_begin
 
     twins = load_stretch_study("headscale-small", changes)
     with pytest.raises(KeyboardInterrupt):
-        run_stretch_study(twins, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Progress(step=ask))
+        run_stretch_study(twins, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Listener(step=ask))
     assert [path.parent.name for path in (tmp_path / "out").rglob("finished.json")] == ["none"]
     assert not (tmp_path / "out/rotary").exists() and not (tmp_path / "out/none/state.safetensors").exists()
 

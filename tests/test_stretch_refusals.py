@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.engine.training import Progress
 from lengthwise.errors import UserError
 from lengthwise.language.store import Documents
 from lengthwise.records.files import read_rows
+from lengthwise.runtime import Listener
 from lengthwise.seeding import stream
 from lengthwise.stretching import study as study_module
 from lengthwise.stretching import table as table_module
@@ -46,7 +46,7 @@ def write_corpus(place: Path, **lengths: int) -> Path:
 
 def run(corpus: Path, out: Path, *changes: str) -> None:
     study = load_stretch_study("headscale-small", [*CHANGES, *changes])
-    run_stretch_study(study, corpus, out, "cpu", 60.0, Progress())
+    run_stretch_study(study, corpus, out, "cpu", 60.0, Listener())
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from lengthwise.engine.examples_of import watched_of
 from lengthwise.engine.packing import pack
 from lengthwise.engine.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
 from lengthwise.engine.state import Saver, TrainingState, load_tensors, previous, save_tensors
-from lengthwise.engine.training import Progress, Trainer
+from lengthwise.engine.training import Trainer
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.engine.validation import is_best
 from lengthwise.errors import RunError, UserError
@@ -30,6 +30,7 @@ from lengthwise.executors.local import run_study
 from lengthwise.records import directory as directories
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.rows import Results, load_results
+from lengthwise.runtime import Listener
 
 PROGRAM = """
 import json, sys, torch
@@ -85,7 +86,7 @@ def interrupted(study, folder: Path, steps: list[int]) -> None:
                 raise Broken
 
         with pytest.raises(Broken):
-            run_study(study, folder, "cpu", lambda i, n, p, step=step: Progress(step=step), save_every=0.0)
+            run_study(study, folder, "cpu", lambda i, n, p, step=step: Listener(step=step), save_every=0.0)
     run_study(study, folder, "cpu", save_every=0.0)
 
 
@@ -195,7 +196,7 @@ def test_a_damaged_state_is_never_loaded(tmp_path: Path) -> None:
         interrupt_at(study, folder, 20)
         (state,) = folder.glob("fleets/*/state.safetensors")
         state.write_bytes(damage(state.read_bytes()))
-        run_study(study, folder, "cpu", lambda i, n, p, notes=notes: Progress(note=notes.append))
+        run_study(study, folder, "cpu", lambda i, n, p, notes=notes: Listener(note=notes.append))
         assert "damaged" in notes[0] and "going on from step" in notes[0]
         assert contents(folder) == contents(tmp_path / "whole")
 
@@ -206,7 +207,7 @@ def interrupt_at(study, folder: Path, step: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_study(study, folder, "cpu", lambda i, n, p: Progress(step=stop), save_every=0.0)
+        run_study(study, folder, "cpu", lambda i, n, p: Listener(step=stop), save_every=0.0)
 
 
 def test_two_damaged_states_are_a_clear_error_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -522,7 +523,7 @@ def test_trainer_reports_a_diverged_run_by_name(tmp_path: Path) -> None:
     study = small_study(encodings=["none"])
     (fleet,) = plan(study.runs(), StudyDirectory(tmp_path), 10, "cpu")
     notes: list[str] = []
-    trainer = Trainer(fleet, StudyDirectory(tmp_path), torch.device("cpu"), Progress(note=notes.append))
+    trainer = Trainer(fleet, StudyDirectory(tmp_path), torch.device("cpu"), Listener(note=notes.append))
     initialize = trainer.fleet.initialize
 
     def poisoned(seeds: list[int]) -> None:
@@ -540,7 +541,7 @@ def test_workers_give_the_same_bits(tmp_path: Path) -> None:
     study = small_study()
     run_study(study, tmp_path / "one", "cpu", workers=1)
     seen: list[tuple[int, int]] = []
-    watch = lambda number, fleets, plan: Progress(step=lambda step, steps: seen.append((number, step)))  # noqa: E731
+    watch = lambda number, fleets, plan: Listener(step=lambda step, steps: seen.append((number, step)))  # noqa: E731
     assert run_study(study, tmp_path / "two", "cpu", watch, workers=2) == 2
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     assert {(0, 30), (1, 30)} <= set(seen)
@@ -645,7 +646,7 @@ def test_a_fleet_that_does_not_fit_is_trained_in_halves(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Updater, "run", too_large)
     notes: list[str] = []
-    run_study(study, tmp_path / "halves", "cpu", lambda *_: Progress(note=notes.append), save_every=0.0)
+    run_study(study, tmp_path / "halves", "cpu", lambda *_: Listener(note=notes.append), save_every=0.0)
     assert begun and min(begun) > 8, "nothing was trained twice"
     assert any("do not fit" in note for note in notes)
     assert not list((tmp_path / "halves" / "fleets").glob("*"))

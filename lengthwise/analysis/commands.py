@@ -34,9 +34,9 @@ from lengthwise.analysis.source import (
     require_transformers,
 )
 from lengthwise.analysis.subjects import Pair, Subject, pairs, subjects
-from lengthwise.engine.training import choose_device
 from lengthwise.errors import UserError
 from lengthwise.executors.local import WIDE, one_thread
+from lengthwise.runtime import choose_device
 
 COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100, **dict.fromkeys(SEPARATOR_KINDS, 32)}
 """Examples of each length, where nothing is said; 10 is the published number for distances."""

@@ -19,9 +19,9 @@ from lengthwise.bench.start import time_start
 from lengthwise.bench.trainer import trainer_row
 from lengthwise.bench.training import training_row
 from lengthwise.bench.workload import default_size, workload
-from lengthwise.engine.training import choose_device, device_name
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import SIZES
+from lengthwise.runtime import choose_device, device_name
 
 TRAINING = {
     "size": "size", "encoding": "encoding", "fleet": "fleet", "step_ms": "ms a step",

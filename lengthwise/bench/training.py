@@ -21,13 +21,15 @@ import torch
 
 from lengthwise.bench.arithmetic import Peak, Work, training_flops
 from lengthwise.bench.workload import Workload
+from lengthwise.engine.loop import STEPS_AT_ONCE
 from lengthwise.engine.plan import FleetPlan
 from lengthwise.engine.state import TrainingState
-from lengthwise.engine.training import STEPS_AT_ONCE, Progress, Source, Trainer
+from lengthwise.engine.training import StepSource, Trainer
 from lengthwise.engine.update import Measured, Steps
 from lengthwise.evaluation.test_set import validation_set
 from lengthwise.executors.local import WIDE, one_thread
 from lengthwise.records.directory import StudyDirectory
+from lengthwise.runtime import Listener
 from lengthwise.sequences import Sequences
 
 PASSES = {"cpu": 1, "cuda": 4}
@@ -98,10 +100,10 @@ class Session:
         self.device = device
         self.begun = time.perf_counter()
         plan = FleetPlan(workload.runs())
-        self.trainer = Trainer(plan, StudyDirectory(folder), device, Progress(note=self.notes.append))
+        self.trainer = Trainer(plan, StudyDirectory(folder), device, Listener(note=self.notes.append))
         self.trainer.fleet.initialize([run.seed for run in plan.runs])
         self.updater = self.trainer.updater(TrainingState.begin(self.trainer.fleet.matrix_NW))
-        self.source = Source(plan.runs, self.trainer.tokens[0].pad, plan.row_width(device.type))
+        self.source = StepSource(plan.runs, self.trainer.tokens[0].pad, plan.row_width(device.type))
         self.start_up_seconds = 0.0
 
     @property

@@ -4,10 +4,7 @@ Shape letters: N models, W weights of one model.
 """
 
 import shutil
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +18,25 @@ from lengthwise.engine.capture import CapturedUpdater
 from lengthwise.engine.examination import Examination, failures
 from lengthwise.engine.examples_of import test_of, training_data, validation_of, watched_of
 from lengthwise.engine.fleet import Fleet
+from lengthwise.engine.loop import STEPS_AT_ONCE, Loop
 from lengthwise.engine.memory import keep_freed_memory
 from lengthwise.engine.optimizer import corrections
 from lengthwise.engine.plan import FleetPlan, run_directory
 from lengthwise.engine.state import STATE, Saver, TrainingState, save_tensors
-from lengthwise.engine.stopping import heeding
 from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.engine.validation import Validation, is_best, validations
-from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import judge
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
 from lengthwise.records.provenance import provenance
+from lengthwise.runtime import Listener, device_name
 from lengthwise.seeding import derive
 from lengthwise.study import Run
 
-STEPS_AT_ONCE = {"cpu": 8, "cuda": 64}
-"""Steps that are prepared together; between two such stretches training can be saved."""
 
-
-@dataclass
-class Progress:
-    """What a trainer tells whoever watches; the default watches nothing."""
-
-    step: Callable[[int, int], None] = lambda step, steps: None
-    note: Callable[[str], None] = lambda text: None
-    done: Callable[[], None] = lambda: None
-
-
-class Source:
+class StepSource:
     """Prepares steps for a fleet: the same ones, however they are cut into stretches."""
 
     def __init__(self, runs: Sequence[Run], pad: int, row_width: int) -> None:
@@ -81,15 +66,14 @@ class Trainer:
         plan: FleetPlan,
         directory: StudyDirectory,
         device: torch.device,
-        progress: Progress | None = None,
+        listener: Listener | None = None,
         save_every: float = 30.0,
         captures: bool = True,
     ) -> None:
         """`save_every`: seconds between saved states. `captures`: whether a GPU's steps are captured in graphs."""
         self.plan, self.runs, self.device = plan, plan.runs, device
         self.recipe = plan.runs[0].training
-        self.progress = progress or Progress()
-        self.save_every = save_every
+        self.listener = listener or Listener()
         self.study = directory
         self.folder = directory.fleets / plan.id
         self.directories: list[RunDirectory] = [run_directory(directory, run) for run in plan.runs]
@@ -103,8 +87,8 @@ class Trainer:
         self.validation = Validation(self.examination, self.runs)
         self.saver = Saver()
         self.captures = captures
-        self.asked_to_stop: Callable[[], bool] = lambda: False
-        """Whether someone asked while it trained; still true when training is over."""
+        at_once, every = STEPS_AT_ONCE[device.type], self.recipe.validate_every
+        self.loop = Loop(self.recipe.steps, every, at_once, save_every, self.listener)
 
     @property
     def state_file(self) -> Path:
@@ -116,15 +100,17 @@ class Trainer:
         Asked to stop, it raises KeyboardInterrupt: at once when the state is saved, or, where the last steps were being
         done, when the runs are finished.
         """
-        state = self._begin()
+        self.state = self._begin()
+        self.updating = self.updater(self.state)
+        self.source = StepSource(self.runs, self.tokens[0].pad, self.plan.row_width(self.device.type))
         try:
-            self._train(state)
+            self.loop.train(self)
         finally:
             self.saver.close()  # nobody writes here any more when others may
-        self._finish(state)
+        self._finish(self.state)
         with self.study.lock():  # nobody looks what is left to do while it goes
             shutil.rmtree(self.folder)
-        if self.asked_to_stop():
+        if self.loop.asked_to_stop():
             raise KeyboardInterrupt  # so that no other fleet begins
 
     def _begin(self) -> TrainingState:
@@ -144,7 +130,7 @@ class Trainer:
         warning = state.restore(self.state_file)
         self.fleet.refresh()
         if warning:
-            self.progress.note(warning)
+            self.listener.note(warning)
         for directory in self.directories:
             if directory.is_finished:
                 continue
@@ -187,62 +173,37 @@ class Trainer:
             "test": len(test_of(run)),
         }
 
-    def _train(self, state: TrainingState) -> None:
-        recipe = self.recipe
-        updater = self.updater(state)
-        source = Source(self.runs, self.tokens[0].pad, self.plan.row_width(self.device.type))
-        started, seconds_before, saved = time.monotonic(), state.seconds, time.monotonic()
-        unread: tuple[int, Measured] | None = None
-        # A thread beside prepares the next steps while the device does these.
-        with ThreadPoolExecutor(1) as beside, heeding(self.progress.note) as self.asked_to_stop:
-            upcoming = beside.submit(source.steps, state.step, self._until(state.step))
-            while state.step < recipe.steps:
-                first, steps = state.step, upcoming.result()
-                state.step = first + len(steps)
-                last = state.step == recipe.steps
-                if not last:
-                    upcoming = beside.submit(source.steps, state.step, self._until(state.step))
-                measured = updater.run(steps)
-                # What the steps before gave is read while the device is busy with these.
-                self._note(state, unread)
-                unread = (first, measured)
-                stops = self.asked_to_stop() and not last  # after the last steps, `run` heeds it
-                saves = last or stops or time.monotonic() - saved >= self.save_every
-                validates = last or state.step % recipe.validate_every == 0
-                if saves or validates:
-                    self._note(state, unread)
-                    unread = None
-                    updater.settle()
-                if validates:
-                    self._validate(state)
-                state.seconds = seconds_before + time.monotonic() - started
-                if saves:
-                    self.saver.save(state, self.state_file)
-                    saved = time.monotonic()
-                self.progress.step(state.step, recipe.steps)
-                if stops:
-                    raise KeyboardInterrupt
-
     def updater(self, state: TrainingState) -> Updater:
         if self.device.type == "cuda" and self.captures:
-            return CapturedUpdater(self.fleet, self.recipe, state, self.progress.note)
+            return CapturedUpdater(self.fleet, self.recipe, state, self.listener.note)
         return Updater(self.fleet, self.recipe, state)
 
-    def _until(self, step: int) -> int:
-        """Where the steps that begin at `step` and are done in one go end; never beyond a validation."""
-        every = self.recipe.validate_every
-        return min(step + STEPS_AT_ONCE[self.device.type], (step // every + 1) * every, self.recipe.steps)
+    # What the loop asks for.
 
-    def _note(self, state: TrainingState, measured: tuple[int, Measured] | None) -> None:
+    @property
+    def reached(self) -> TrainingState:
+        return self.state
+
+    def prepare(self, first: int, end: int) -> Steps:
+        return self.source.steps(first, end)
+
+    def update(self, steps: Steps) -> Measured:
+        return self.updating.run(steps)
+
+    def settle(self) -> None:
+        self.updating.settle()
+
+    def save(self) -> None:
+        self.saver.save(self.state, self.state_file)
+
+    def note(self, first: int, measured: Measured) -> None:
         """Logs some of the steps. A model that diverges is named, and keeps the weights it had; no other notices."""
-        if measured is None:
-            return
-        first, (losses_KN, norms_KN) = measured[0], measured[1].read()
+        state, (losses_KN, norms_KN) = self.state, measured.read()
         for index, model in zip(*np.nonzero(~np.isfinite(norms_KN)), strict=True):
             if state.diverged_N[model] < 0:
                 step = first + int(index) + 1
                 state.diverged_N[model] = step
-                self.progress.note(f"{self.runs[model].name} diverged at step {step}: its gradient is not finite")
+                self.listener.note(f"{self.runs[model].name} diverged at step {step}: its gradient is not finite")
         every = max(1, self.recipe.steps // 200)
         steps = first + 1 + np.arange(len(losses_KN))
         for index in np.flatnonzero((steps % every == 0) | (steps == self.recipe.steps)):
@@ -255,12 +216,17 @@ class Trainer:
                 continue
             rate = self.runs[i].training.learning_rate_at(step - 1)
             row = {"step": step, "learning_rate": rate, **{name: column[i] for name, column in values.items()}}
-            append_rows(directory.training, [row])
+            self._append(i, [row])
 
-    def _validate(self, state: TrainingState) -> None:
+    def _append(self, model: int, rows: list[dict[str, Any]]) -> None:
+        append_rows(self.directories[model].training, rows)
+        self.listener.rows(self.runs[model].name, rows)
+
+    def validate(self) -> None:
+        state = self.state
         for i, (directory, row) in enumerate(zip(self.directories, self.validation.rows(), strict=True)):
             if not directory.is_finished:
-                append_rows(directory.training, [{"step": state.step, **row}])
+                self._append(i, [{"step": state.step, **row}])
             score = row["validation_exact_match"]
             if is_best(self.recipe.best, score, float(state.best_score_N[i])):
                 state.best_score_N[i], state.best_step_N[i] = score, state.step
@@ -293,6 +259,7 @@ class Trainer:
                 for row in found[step]
             ]  # fmt: skip
             write_rows(directory.rows, rows)
+            self.listener.rows(self.runs[i].name, rows)
             write_json(
                 directory.finished,
                 {
@@ -326,21 +293,3 @@ def shared_lengths(run: Run) -> list[int]:
     return sorted(
         {task.length_of(bucket) for bucket in buckets if splits.is_shared(task, bucket, run.data.division(task))}
     )
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-
-
-def choose_device(name: str) -> torch.device:
-    """`auto` takes a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, colon, number = name.partition(":")
-    if kind not in ("cpu", "cuda") or (colon and not number.isdecimal()) or (kind == "cpu" and colon):
-        raise UserError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:1")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"device {name!r} is not there: PyTorch sees {torch.cuda.device_count()} GPUs; use --device cpu"
-        )
-    return torch.device(name)

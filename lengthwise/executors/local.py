@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 from lengthwise.engine.plan import FleetPlan, plan, run_directory, split
-from lengthwise.engine.training import Progress, Trainer, choose_device
+from lengthwise.engine.training import Trainer
 from lengthwise.errors import RunError
 from lengthwise.executors.claims import Claims
 from lengthwise.executors.processes import Watch, run_in_workers
 from lengthwise.records.directory import StudyDirectory
+from lengthwise.runtime import Listener, choose_device
 from lengthwise.selection import select
 from lengthwise.study import Study
 
@@ -83,17 +84,17 @@ def _work(
         with claims.next() as fleet:
             if fleet is None:
                 return
-            progress = watch(claims.worked - 1, max(total, claims.worked), fleet) if watch else Progress()
-            train_fleet(fleet, directory, device, progress, save_every)
-            progress.done()
+            listener = watch(claims.worked - 1, max(total, claims.worked), fleet) if watch else Listener()
+            train_fleet(fleet, directory, device, listener, save_every)
+            listener.done()
 
 
 def train_fleet(
-    fleet: FleetPlan, directory: StudyDirectory, device: torch.device, progress: Progress, save_every: float
+    fleet: FleetPlan, directory: StudyDirectory, device: torch.device, listener: Listener, save_every: float
 ) -> None:
     """Trains a fleet; one that does not fit into memory is cut in two, for whoever works on the study to take."""
     with one_thread() if fleet.runs[0].model.width < WIDE else nullcontext():
-        fits = _fits(fleet, directory, device, progress, save_every)
+        fits = _fits(fleet, directory, device, listener, save_every)
     if device.type == "cuda":
         gc.collect()  # of a fleet that did not fit, the traceback held what it had
         torch.cuda.empty_cache()
@@ -101,19 +102,19 @@ def train_fleet(
         return
     if len(fleet.runs) == 1:
         raise RunError(f"{fleet.runs[0].name} does not fit into the memory of {device}; use a smaller model or batch")
-    progress.note(f"{len(fleet.runs)} models do not fit into memory together; going on with half of them at a time")
+    listener.note(f"{len(fleet.runs)} models do not fit into memory together; going on with half of them at a time")
     with directory.lock():
         split(fleet, directory)
 
 
 def _fits(
-    fleet: FleetPlan, directory: StudyDirectory, device: torch.device, progress: Progress, save_every: float
+    fleet: FleetPlan, directory: StudyDirectory, device: torch.device, listener: Listener, save_every: float
 ) -> bool:
-    trainer = Trainer(fleet, directory, device, progress, save_every)
+    trainer = Trainer(fleet, directory, device, listener, save_every)
     try:
         trainer.run()
     except torch.cuda.OutOfMemoryError:
-        if trainer.asked_to_stop():
+        if trainer.loop.asked_to_stop():
             raise KeyboardInterrupt from None  # whoever goes on finds out again that it does not fit
         return False
     return True

@@ -18,12 +18,12 @@ from typing import Any
 from lengthwise import configuration
 from lengthwise.engine.plan import FleetPlan
 from lengthwise.engine.stopping import heeding
-from lengthwise.engine.training import Progress
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.claims import Claims
+from lengthwise.runtime import Listener
 from lengthwise.study import Study
 
-Watch = Callable[[int, int, FleetPlan], Progress]
+Watch = Callable[[int, int, FleetPlan], Listener]
 """Given the number of a fleet, the number of fleets and its plan: who watches its training."""
 
 
@@ -59,10 +59,10 @@ def run_in_workers(
                 with claims.next() as fleet:
                     if fleet is None:
                         return
-                    progress = watch(claims.worked - 1, max(total, claims.worked), fleet) if watch else Progress()
+                    listener = watch(claims.worked - 1, max(total, claims.worked), fleet) if watch else Listener()
                     _send(process, {"runs": [run.fingerprint for run in fleet.runs]})
-                    _follow(process, progress)
-                    progress.done()
+                    _follow(process, listener)
+                    listener.done()
         except Exception as error:
             if stopping.is_set():
                 return  # it ended because it was asked to
@@ -120,16 +120,18 @@ def _send(process: subprocess.Popen[str], message: dict[str, Any]) -> None:
     process.stdin.flush()
 
 
-def _follow(process: subprocess.Popen[str], progress: Progress) -> None:
+def _follow(process: subprocess.Popen[str], listener: Listener) -> None:
     """Passes on what a worker says, until its fleet is finished."""
     assert process.stdout is not None
     for line in process.stdout:
         message = json.loads(line)
         match message["kind"]:
             case "step":
-                progress.step(message["step"], message["steps"])
+                listener.step(message["step"], message["steps"])
+            case "rows":
+                listener.rows(message["run"], message["rows"])
             case "note":
-                progress.note(message["text"])
+                listener.note(message["text"])
             case "finished":
                 return
             case "error":

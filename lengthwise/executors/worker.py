@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from lengthwise.engine.plan import FleetPlan
-from lengthwise.engine.training import Progress
 from lengthwise.errors import UserError
 from lengthwise.executors.local import be_deterministic, train_fleet
 from lengthwise.records.directory import StudyDirectory
+from lengthwise.runtime import Listener, Row
 from lengthwise.study import study_from
 
 SAY_EVERY = 0.2
@@ -35,7 +35,9 @@ def main() -> None:
     while True:
         fleet = FleetPlan(tuple(by_fingerprint[fingerprint] for fingerprint in requests.get()["runs"]))
         try:
-            train_fleet(fleet, directory, device, Progress(step=say.step, note=say.note), setting["save_every"])
+            train_fleet(
+                fleet, directory, device, Listener(step=say.step, note=say.note, rows=say.rows), setting["save_every"]
+            )
         except UserError as error:
             say.line({"kind": "error", "text": str(error), "exit_code": error.exit_code})
             return
@@ -58,6 +60,9 @@ class _Speaker:
         if time.monotonic() - self.last > SAY_EVERY or step == steps:
             self.last = time.monotonic()
             self.line({"kind": "step", "step": step, "steps": steps})
+
+    def rows(self, run: str, rows: list[Row]) -> None:
+        self.line({"kind": "rows", "run": run, "rows": rows})
 
     def note(self, text: str) -> None:
         self.line({"kind": "note", "text": text})

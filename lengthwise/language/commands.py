@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from lengthwise.engine.training import Progress
+    from lengthwise.runtime import Listener
 
 language_app = typer.Typer(help="Train language models on a corpus of documents.", no_args_is_help=True)
 console = Console()
@@ -89,8 +89,8 @@ def train_command(
     from lengthwise.language.training import train_language_model
 
     try:
-        with _watching(chosen.training.batch_tokens) as progress:
-            worked = train_language_model(corpus, chosen, out, device, progress, save_every, store)
+        with _watching(chosen.training.batch_tokens) as listener:
+            worked = train_language_model(corpus, chosen, out, device, listener, save_every, store)
     except KeyboardInterrupt:
         messages.print("Stopped. The same command goes on from the last saved state.")
         raise typer.Exit(130) from None
@@ -157,12 +157,12 @@ def _is_first() -> bool:
 
 
 @contextmanager
-def _watching(batch_tokens: int) -> "Iterator[Progress]":
-    """A progress bar with tokens a second; plain lines where nobody watches."""
+def _watching(batch_tokens: int) -> "Iterator[Listener]":
+    """A listener bar with tokens a second; plain lines where nobody watches."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    from lengthwise.engine.training import Progress
+    from lengthwise.runtime import Listener
 
     columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
     hidden = not (messages.is_terminal and _is_first())
@@ -176,4 +176,4 @@ def _watching(batch_tokens: int) -> "Iterator[Progress]":
             speed = f"{(done - began[0][1]) * batch_tokens / elapsed:,.0f} tokens/s" if elapsed > 0.5 else ""
             bars.update(bar, completed=done, total=steps, speed=speed)
 
-        yield Progress(step=step, note=lambda text: messages.print(text, style="yellow", markup=False))
+        yield Listener(step=step, note=lambda text: messages.print(text, style="yellow", markup=False))

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lengthwise.engine.training import choose_device
 from lengthwise.errors import RunError, UserError
+from lengthwise.runtime import choose_device
 
 PATIENCE = datetime.timedelta(hours=3)
 """How long processes wait for each other: one of them may be encoding a corpus."""

@@ -13,7 +13,7 @@ from lengthwise.language.windows import Arrangement, Windows
 from lengthwise.seeding import derive
 
 
-class Source:
+class StepSource:
     """Prepares steps: the same ones, however they are cut into stretches."""
 
     def __init__(self, settings: LanguageSettings, store: TokenStore, processes: Processes) -> None:

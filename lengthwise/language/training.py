@@ -10,9 +10,6 @@ RUN/
 """
 
 import os
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from lengthwise.engine.loop import STEPS_AT_ONCE, Loop
 from lengthwise.engine.state import save_tensors
-from lengthwise.engine.stopping import heeding
-from lengthwise.engine.training import STEPS_AT_ONCE, Progress, device_name, resolved_encodings
-from lengthwise.engine.update import Measured
+from lengthwise.engine.training import resolved_encodings
+from lengthwise.engine.update import Measured, Steps
 from lengthwise.errors import UserError
 from lengthwise.language.learner import Learner
 from lengthwise.language.model import TOKENIZER, build_language_model, resolved_layers
@@ -32,13 +29,14 @@ from lengthwise.language.prepared import tokens_of
 from lengthwise.language.processes import Processes, together
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.language.sharded import ShardedLearner
-from lengthwise.language.source import Source
+from lengthwise.language.source import StepSource
 from lengthwise.language.store import TokenStore
 from lengthwise.language.whole import WholeLearner
 from lengthwise.language.windows import Arrangement
 from lengthwise.records.directory import RunDirectory, StudyDirectory, differences
 from lengthwise.records.files import append_rows, read_json, read_rows, write_json, write_rows, write_text
 from lengthwise.records.provenance import provenance
+from lengthwise.runtime import Listener, device_name
 from lengthwise.seeding import stream
 
 TOKENS_AT_ONCE = 2**21
@@ -52,7 +50,7 @@ def train_language_model(
     settings: LanguageSettings,
     out: Path,
     device: str = "auto",
-    progress: Progress | None = None,
+    listener: Listener | None = None,
     save_every: float = 60.0,
     tokens_folder: Path | None = None,
 ) -> bool:
@@ -62,22 +60,22 @@ def train_language_model(
     `tokens_folder`: where tokens of texts are kept, for all runs that read them; by default `tokens` beside `out`.
     Under torchrun every process calls this.
     """
-    progress = progress or Progress()
+    listener = listener or Listener()
     with ExitStack() as stack:
         processes, place = stack.enter_context(together(device))
         directory = RunDirectory(out)
         if processes.is_first:
             stack.enter_context(StudyDirectory(out).lock())  # one at a time
         else:
-            progress = Progress()
+            listener = Listener()
         _ = processes.part(settings.rows)
-        given = (corpus, settings.data, tokens_folder or out.parent / "tokens", progress.note)
+        given = (corpus, settings.data, tokens_folder or out.parent / "tokens", listener.note)
         store = tokens_of(*given) if processes.is_first else None
         processes.wait()
         store = store or tokens_of(*given)
         finished = directory.is_finished
         processes.wait()  # nobody finishes before all have looked
-        trainer = LanguageTrainer(settings, store, directory, processes, place, progress, save_every)
+        trainer = LanguageTrainer(settings, store, directory, processes, place, listener, save_every)
         if finished:
             trainer.refuse_other_settings()
             return False
@@ -96,15 +94,13 @@ class LanguageTrainer:
         directory: RunDirectory,
         processes: Processes,
         device: torch.device,
-        progress: Progress,
+        listener: Listener,
         save_every: float,
     ) -> None:
         self.settings, self.recipe = settings, settings.training
         self.store, self.directory, self.processes, self.device = store, directory, processes, device
-        self.progress, self.save_every = progress, save_every
+        self.listener, self.save_every = listener, save_every
         self.precision = self.recipe.recipe.precision_on(device.type)
-        self.asked_to_stop: Callable[[], bool] = lambda: False
-        """Whether someone asked while it trained; still true when training is over."""
 
     @cached_property
     def session(self) -> dict[str, Any]:
@@ -117,7 +113,7 @@ class LanguageTrainer:
         Asked to stop, it raises KeyboardInterrupt: at once when the state is saved, or, where the last steps were being
         done, when the run is finished.
         """
-        source = Source(self.settings, self.store, self.processes)
+        source = self.source = StepSource(self.settings, self.store, self.processes)
         model = build_language_model(self.settings, self.store.tokenizer.rows)
         if model.last_position is not None and model.last_position < self.settings.data.context - 1:
             raise UserError(
@@ -133,18 +129,20 @@ class LanguageTrainer:
             self.directory.begin(self._description(source, model))
             write_text(self.directory.path / TOKENIZER, self.store.tokenizer.text())
         self.processes.wait()
-        learner: Learner
         if self.recipe.sharded:
-            learner = ShardedLearner(model, self.settings, self.processes, self.device)
+            learner: Learner = ShardedLearner(model, self.settings, self.processes, self.device)
         else:
-            learner = WholeLearner(model, self.settings, self.processes, self.device, self.progress.note)
+            learner = WholeLearner(model, self.settings, self.processes, self.device, self.listener.note)
+        self.learner, loop = learner, self._loop()
+        context, padding = self.settings.data.context, self.store.tokenizer.padding
+        self.held_out = Arrangement(self.store.documents("validation"), context, padding)
         try:
             self._restore(learner)
-            self._train(learner, source)
+            loop.train(self)
             self._finish(learner)
         finally:
             learner.close()  # nobody writes here any more when others may
-        if self.processes.agree(self.asked_to_stop(), self.device):
+        if self.processes.agree(loop.asked_to_stop(), self.device):
             raise KeyboardInterrupt  # so that nothing that would come next begins
 
     def refuse_other_settings(self) -> None:
@@ -165,7 +163,7 @@ class LanguageTrainer:
         """What must be the same when a run goes on."""
         return {"settings": self.settings.table(), "tokens": self.store.key}
 
-    def _description(self, source: Source, model: Any) -> dict[str, Any]:
+    def _description(self, source: StepSource, model: Any) -> dict[str, Any]:
         parameters = {name: weight.numel() for name, weight in model.named_parameters()}
         return {
             "kind": "language model",
@@ -196,7 +194,7 @@ class LanguageTrainer:
                 partial.unlink()
         warning = learner.restore(self.directory.path)
         if warning:
-            self.progress.note(warning)
+            self.listener.note(warning)
         if not self.processes.is_first:
             return
         self.directory.note_session(learner.step, self.session)
@@ -205,62 +203,43 @@ class LanguageTrainer:
             # What was logged after the saved state will be logged again.
             write_rows(log, [row for row in read_rows(log) if row["step"] <= learner.step])
 
-    def _train(self, learner: Learner, source: Source) -> None:
-        steps_in_all = self.recipe.steps
-        held_out = Arrangement(
-            self.store.documents("validation"), self.settings.data.context, self.store.tokenizer.padding
-        )
-        started, seconds_before, saved = time.monotonic(), learner.seconds, time.monotonic()
-        unread: tuple[int, Measured] | None = None
-        # A thread beside prepares the next steps while the device does these.
-        with ThreadPoolExecutor(1) as beside, heeding(self.progress.note) as self.asked_to_stop:
-            upcoming = beside.submit(source.steps, learner.step, self._until(learner.step))
-            while learner.step < steps_in_all:
-                first, steps = learner.step, upcoming.result()
-                learner.step = first + len(steps)
-                last = learner.step == steps_in_all
-                if not last:
-                    upcoming = beside.submit(source.steps, learner.step, self._until(learner.step))
-                measured = learner.run(steps)
-                # What the steps before gave is read while the device is busy with these.
-                self._note(unread)
-                unread = (first, measured)
-                # After the last steps, `run` heeds it.
-                stops = self.processes.agree(self.asked_to_stop() and not last, self.device)
-                due = last or stops or time.monotonic() - saved >= self.save_every
-                saves = self.processes.agree(due, self.device)
-                validates = last or learner.step % self.recipe.validate_every == 0
-                if saves or validates:
-                    self._note(unread)
-                    unread = None
-                    learner.settle()
-                if validates:
-                    self._validate(learner, held_out)
-                learner.seconds = seconds_before + time.monotonic() - started
-                if saves:
-                    learner.save(self.directory.path)
-                    saved = time.monotonic()
-                self.progress.step(learner.step, steps_in_all)
-                if stops:
-                    raise KeyboardInterrupt
-
-    def _until(self, step: int) -> int:
-        """Where the steps that begin at `step` and are done in one go end; never beyond a validation."""
-        every = self.recipe.validate_every
+    def _loop(self) -> Loop:
         own_tokens = self.recipe.batch_tokens // self.processes.count
-        together = max(1, min(STEPS_AT_ONCE[self.device.type], TOKENS_AT_ONCE // own_tokens))
-        return min(step + together, (step // every + 1) * every, self.recipe.steps)
+        return Loop(
+            self.recipe.steps,
+            self.recipe.validate_every,
+            max(1, min(STEPS_AT_ONCE[self.device.type], TOKENS_AT_ONCE // own_tokens)),
+            self.save_every,
+            self.listener,
+            agree=lambda said: self.processes.agree(said, self.device),
+        )
 
-    def _note(self, measured: tuple[int, Measured] | None) -> None:
+    # What the loop asks for.
+
+    @property
+    def reached(self) -> Learner:
+        return self.learner
+
+    def prepare(self, first: int, end: int) -> Steps:
+        return self.source.steps(first, end)
+
+    def update(self, steps: Steps) -> Measured:
+        return self.learner.run(steps)
+
+    def settle(self) -> None:
+        self.learner.settle()
+
+    def save(self) -> None:
+        self.learner.save(self.directory.path)
+
+    def note(self, first: int, measured: Measured) -> None:
         """Logs some of the steps, and says where a gradient was not finite: that update was left out."""
-        if measured is None:
-            return
-        first, (losses_KN, norms_KN) = measured[0], measured[1].read()
+        losses_KN, norms_KN = measured.read()
         if not self.processes.is_first:
             return
         steps = first + 1 + np.arange(len(losses_KN))
         for step in steps[~np.isfinite(norms_KN[:, 0])]:
-            self.progress.note(f"step {step} was left out: its gradient is not finite")
+            self.listener.note(f"step {step} was left out: its gradient is not finite")
         every = max(1, self.recipe.steps // 500)
         logged = np.flatnonzero((steps % every == 0) | (steps == self.recipe.steps))
         rows = [
@@ -273,10 +252,15 @@ class LanguageTrainer:
             }
             for index in logged
         ]
-        append_rows(self.directory.training, rows)
+        self._append(rows)
 
-    def _validate(self, learner: Learner, held_out: Arrangement) -> None:
+    def _append(self, rows: list[dict[str, Any]]) -> None:
+        append_rows(self.directory.training, rows)
+        self.listener.rows(self.directory.path.name, rows)
+
+    def validate(self) -> None:
         """The mean loss of held-out rows, always the same ones."""
+        held_out, learner = self.held_out, self.learner
         context, vocabulary = self.settings.data.context, self.store.tokenizer.rows
         wanted = -(-self.settings.data.validation_tokens // context)
         numbers = np.sort(stream(0, "validation").permutation(len(held_out))[:wanted])
@@ -293,7 +277,7 @@ class LanguageTrainer:
         if self.processes.is_first:
             loss = float(total_2[0] / total_2[1])
             row = {"step": learner.step, "validation_loss": loss, "validation_targets": int(total_2[1])}
-            append_rows(self.directory.training, [row])
+            self._append([row])
 
     def _finish(self, learner: Learner) -> None:
         weights = learner.weights()

@@ -13,7 +13,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from lengthwise.engine.training import Progress
+    from lengthwise.runtime import Listener
     from lengthwise.stretching.commands import Extending
 
 extend_app = typer.Typer(
@@ -223,8 +223,8 @@ def table_command(
         "learning_rate": learning_rate, "depths": depths, "trials": trials, "seed": seed,
     }  # fmt: skip
     try:
-        with _watching() as progress:
-            rows = make_table(nope, rope, out, settings, store, device, progress)
+        with _watching() as listener:
+            rows = make_table(nope, rope, out, settings, store, device, listener)
     except KeyboardInterrupt:
         messages.print("Stopped. The same command goes on with the lines that are left.")
         raise typer.Exit(130) from None
@@ -252,8 +252,8 @@ def study_command(
 
     chosen = load_stretch_study(study, settings)
     try:
-        with _watching() as progress:
-            run_stretch_study(chosen, corpus, out, device, save_every, progress)
+        with _watching() as listener:
+            run_stretch_study(chosen, corpus, out, device, save_every, listener)
     except KeyboardInterrupt:
         messages.print("Stopped. The same command goes on where it was.")
         raise typer.Exit(130) from None
@@ -288,8 +288,8 @@ def _extending(
     from lengthwise.stretching.commands import Extending, Wanted, read_lengths, require_place
 
     require_place(out)
-    with _watching() as progress:
-        made = Extending(Wanted(contexts=read_lengths(contexts), **wanted), progress)
+    with _watching() as listener:
+        made = Extending(Wanted(contexts=read_lengths(contexts), **wanted), listener)
         if times and not contexts:
             made.contexts = [each * made.subject.trained for each in times]
         yield made
@@ -308,12 +308,12 @@ def _show(extending: "Extending", tables: "list[Group]", out: Path | None, as_js
 
 
 @contextmanager
-def _watching() -> "Iterator[Progress]":
+def _watching() -> "Iterator[Listener]":
     """A bar while something is fitted; notes as plain lines."""
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    from lengthwise.engine.training import Progress
+    from lengthwise.runtime import Listener
 
     columns = (BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, console=messages, transient=True, disable=not messages.is_terminal) as bars:
@@ -322,4 +322,4 @@ def _watching() -> "Iterator[Progress]":
         def step(done: int, steps: int) -> None:
             bars.update(bar, completed=done, total=steps, visible=done < steps)
 
-        yield Progress(step=step, note=lambda text: messages.print(text, style="dim", markup=False))
+        yield Listener(step=step, note=lambda text: messages.print(text, style="dim", markup=False))

@@ -10,9 +10,9 @@ import torch
 from rich.console import Console, Group
 from torch import Tensor
 
-from lengthwise.engine.training import Progress, choose_device
 from lengthwise.errors import UserError
 from lengthwise.records.files import append_rows, read_rows, write_rows, write_text
+from lengthwise.runtime import Listener, choose_device
 from lengthwise.stretching import showing
 from lengthwise.stretching.entropy import correlate, entropies, entropy_rows, spread_positions
 from lengthwise.stretching.fit_files import save_fit
@@ -54,12 +54,12 @@ class Wanted:
 class Extending:
     """One call: what it wants, what it found."""
 
-    def __init__(self, wanted: Wanted, progress: Progress | None = None) -> None:
-        self.wanted, self.progress = wanted, progress or Progress()
+    def __init__(self, wanted: Wanted, listener: Listener | None = None) -> None:
+        self.wanted, self.listener = wanted, listener or Listener()
         self.subject: Subject = open_subject(
             wanted.model, choose_device(wanted.device), wanted.store, wanted.positions, wanted.trained
         )
-        self.progress.note(self.subject.described())
+        self.listener.note(self.subject.described())
         self.variant = variant(self.subject, wanted.extensions, wanted.fit)
         self.contexts = wanted.contexts or [times * self.subject.trained for times in (1, 2, 4, 8)]
         self.rows: list[Row] = []
@@ -72,7 +72,7 @@ class Extending:
             found = [each.table() for each in perplexities(self.variant, targets, self.contexts)]
             memory = peak()
         if memory is not None:
-            self.progress.note(f"GPU memory at most: {memory / 2**30:.1f} GiB")
+            self.listener.note(f"GPU memory at most: {memory / 2**30:.1f} GiB")
         self.rows = [{**about, "kind": "perplexity", **row, "memory_bytes": memory} for row in found]
         tables = [showing.perplexity_table(f"{self.subject.name}, {self.variant.label}", found)]
         if by_position:
@@ -84,7 +84,7 @@ class Extending:
 
     def passkey(self, depth_count: int, trials: int, seed: int) -> list[Group]:
         if self.subject.key_rows == 0:
-            self.progress.note(f"{self.subject.name} saw no key-recall documents in training: it may know no answer")
+            self.listener.note(f"{self.subject.name} saw no key-recall documents in training: it may know no answer")
         documents = KeyDocuments(self.subject.tokenizer, self.subject.begins)
         found = passkey_rows(self.variant, documents, self.contexts, depths(depth_count), trials, seed)
         about = {"model": self.subject.name, "variant": self.variant.label, "digits": documents.digits()}
@@ -128,7 +128,7 @@ class Extending:
             self.subject,
             self._targets(),
             self.contexts,
-            lambda context, search: self.progress.note(f"{context}: {search.best:.2f}"),
+            lambda context, search: self.listener.note(f"{context}: {search.best:.2f}"),
         )
         trained = self.subject.trained
         best = {context: search.best for context, search in found.items()}
@@ -153,7 +153,7 @@ class Extending:
         windows = TrainingWindows(documents, length, recipe["seed"])
         more: Row = {}
         if head_scale and initial is None:
-            self.progress.note(f"searching the best uniform scale at {length:,} tokens")
+            self.listener.note(f"searching the best uniform scale at {length:,} tokens")
             targets = self._targets(min(self.wanted.windows, 64), [length], "validation")
             search = search_uniform(self.subject, targets, [length])[length]
             initial = max(search.best, recipe["floor"])
@@ -164,7 +164,7 @@ class Extending:
             recipe = {name: value for name, value in recipe.items() if name != "floor"}
             tables = (at_context(extension_table(what), length, self.subject.trained),)
             settings = _settings(FitSettings, length=length, head_scale=False, extensions=tables, **recipe)
-        fitted = fit(self.subject, windows, settings, self.progress)
+        fitted = fit(self.subject, windows, settings, self.listener)
         save_fit(out, self.subject, fitted, more)
         count = sum(value.numel() for value in fitted.learned.values())
         tail = fitted.losses[-min(10, len(fitted.losses)) :]
@@ -181,14 +181,14 @@ class Extending:
 
 
 def make_table(
-    nope: Path, rope: Path, out: Path, settings: dict[str, Any], store: Path | None, device: str, progress: Progress
+    nope: Path, rope: Path, out: Path, settings: dict[str, Any], store: Path | None, device: str, listener: Listener
 ) -> list[Row]:
     """The whole table; returns its rows of perplexity."""
     place: torch.device = choose_device(device)
     subjects = [open_subject(path, place, store) for path in (nope, rope)]
     for subject in subjects:
-        progress.note(subject.described())
-    StretchTable(subjects[0], subjects[1], _settings(TableSettings, **settings), out, progress).run()
+        listener.note(subject.described())
+    StretchTable(subjects[0], subjects[1], _settings(TableSettings, **settings), out, listener).run()
     return finish_table(out)
 
 

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from lengthwise import configuration
 from lengthwise.engine.state import load_tensors, save_tensors
-from lengthwise.engine.training import device_name
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import Extended
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import read_json, write_json
 from lengthwise.records.provenance import provenance
+from lengthwise.runtime import device_name
 from lengthwise.stretching.fitting import FitSettings, Fitted, apply
 from lengthwise.stretching.reading import device_of
 from lengthwise.stretching.subject import Subject

@@ -3,7 +3,7 @@
 Published: 200 steps of 8 sequences at the target length, AdamW (0.9, 0.95) without decay, gradients clipped at 1, a
 warm-up over a tenth of the steps, then half a cosine down to a tenth. Head scales: learning rate 0.1 or 0.05, from the
 best uniform scale on, never below 1. All weights: 1e-4.
-Shape letters: S steps.
+Shape letters: K steps, N models (here one), R rows, T tokens.
 """
 
 import copy
@@ -12,15 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lengthwise.engine.training import Progress
+from lengthwise.engine.loop import Loop
+from lengthwise.engine.update import Measured
 from lengthwise.errors import RunError, UserError
 from lengthwise.extensions.extended import Extended, extended, make_extension
 from lengthwise.extensions.head_scale import HeadScale
 from lengthwise.language.settings import LanguageTraining
 from lengthwise.model.decoder import Decoder
+from lengthwise.runtime import Listener
 from lengthwise.stretching.reading import arithmetic, device_of, hidden_states, rows_together, token_losses
 from lengthwise.stretching.subject import Subject
 from lengthwise.stretching.windows import TrainingWindows
@@ -28,7 +31,7 @@ from lengthwise.stretching.windows import TrainingWindows
 REMEMBERED = {"cpu": 2**30, "cuda": 2**35}
 """Bytes that the passes of a step may keep for the backward pass; where they would be more, blocks forget."""
 READ_EVERY = 20
-"""Steps after which the norms of the gradients are looked at."""
+"""Steps that are launched before their losses are read."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def fit(
     subject: Subject,
     windows: TrainingWindows,
     settings: FitSettings,
-    progress: Progress | None = None,
+    listener: Listener | None = None,
     told: Callable[[int, HeadScale | None], None] = lambda step, scales: None,
 ) -> Fitted:
     """Fits at `settings.length`, which `windows` must have; the subject's own weights stay as they are.
@@ -89,7 +92,6 @@ def fit(
     """
     if windows.length != settings.length:
         raise ValueError(f"windows of {windows.length} tokens for a fit at {settings.length}")
-    progress = progress or Progress()
     began = time.monotonic()
     scales: HeadScale | None = None
     if settings.head_scale:
@@ -100,55 +102,86 @@ def fit(
         model = extended(base, [make_extension(table) for table in settings.extensions], settings.length)
         model.requires_grad_(True)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    losses = _train(model, parameters, windows, settings, scales, progress, told)
+    training = _Fit(model, parameters, windows, settings, scales, told)
+    loop = Loop(settings.steps, settings.steps, READ_EVERY, listener=listener or Listener())
+    loop.train(training)
+    if loop.asked_to_stop():
+        raise KeyboardInterrupt
     learned = dict(base.state_dict()) if scales is None else {"scales_LH": scales.scales_LH}
     kept = {name: value.detach().cpu().clone() for name, value in learned.items()}
-    return Fitted(settings, model.requires_grad_(False), kept, losses, time.monotonic() - began)
+    return Fitted(settings, model.requires_grad_(False), kept, training.losses, time.monotonic() - began)
 
 
-def _train(
-    model: Extended,
-    parameters: Sequence[nn.Parameter],
-    windows: TrainingWindows,
-    settings: FitSettings,
-    scales: HeadScale | None,
-    progress: Progress,
-    told: Callable[[int, HeadScale | None], None],
-) -> list[float]:
-    device = parameters[0].device
-    optimizer = torch.optim.AdamW(
-        parameters, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=device.type == "cuda"
-    )
-    tokens = settings.batch * settings.length
-    schedule = LanguageTraining(
-        tokens=settings.steps * tokens,
-        batch_tokens=tokens,
-        learning_rate=settings.learning_rate,
-        warmup=0.1,
-        final_share=0.1,
-    )
-    # Read back now and then: waiting for each would leave a GPU idle while the next step is launched.
-    values_S2 = torch.zeros(settings.steps, 2, dtype=torch.float64, device=device)
-    for step in range(settings.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = schedule.learning_rate_at(step)
-        optimizer.zero_grad(set_to_none=True)
-        values_S2[step, 0] = _gradients(model, windows.rows(step * settings.batch, settings.batch))
-        values_S2[step, 1] = nn.utils.clip_grad_norm_(parameters, 1.0)
-        if (step + 1) % READ_EVERY == 0 or step + 1 == settings.steps:
-            _refuse_broken(values_S2[: step + 1, 1])
-        optimizer.step()
-        if scales is not None:
-            scales.constrain()
-        told(step, scales)
-        progress.step(step + 1, settings.steps)
-    return values_S2[:, 0].tolist()
+class _Fit:
+    """The training of some parameters, as the loop sees it; too short to be saved or validated on the way."""
 
+    def __init__(
+        self,
+        model: Extended,
+        parameters: Sequence[nn.Parameter],
+        windows: TrainingWindows,
+        settings: FitSettings,
+        scales: HeadScale | None,
+        told: Callable[[int, HeadScale | None], None],
+    ) -> None:
+        self.model, self.parameters, self.windows, self.settings = model, parameters, windows, settings
+        self.scales, self.told = scales, told
+        self.step, self.seconds = 0, 0.0
+        self.losses: list[float] = []
+        self.device = parameters[0].device
+        self.optimizer = torch.optim.AdamW(
+            parameters, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=self.device.type == "cuda"
+        )
+        tokens = settings.batch * settings.length
+        self.schedule = LanguageTraining(
+            tokens=settings.steps * tokens,
+            batch_tokens=tokens,
+            learning_rate=settings.learning_rate,
+            warmup=0.1,
+            final_share=0.1,
+        )
 
-def _refuse_broken(norms_S: Tensor) -> None:
-    broken = (~norms_S.isfinite()).nonzero()
-    if len(broken):
-        raise RunError(f"the gradient of step {int(broken[0]) + 1} is not finite; choose a lower learning rate")
+    @property
+    def reached(self) -> "_Fit":
+        return self
+
+    def prepare(self, first: int, end: int) -> list[tuple[int, Any]]:
+        batch = self.settings.batch
+        return [(step, self.windows.rows(step * batch, batch)) for step in range(first, end)]
+
+    def update(self, steps: list[tuple[int, Any]]) -> Measured:
+        # Read back together: waiting for each would leave a GPU idle while the next step is launched.
+        return Measured(torch.stack([self._step(step, rows_RT) for step, rows_RT in steps]).cpu())
+
+    def _step(self, step: int, rows_RT: Any) -> Tensor:
+        """Its loss and the norm of its gradient, (2, 1)."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.learning_rate_at(step)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = _gradients(self.model, rows_RT)
+        norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        self.optimizer.step()
+        if self.scales is not None:
+            self.scales.constrain()
+        self.told(step, self.scales)
+        return torch.stack([loss, norm.double()])[:, None]
+
+    def note(self, first: int, measured: Measured) -> None:
+        losses_KN, norms_KN = measured.read()
+        broken = np.flatnonzero(~np.isfinite(norms_KN[:, 0]))
+        if len(broken):
+            step = first + int(broken[0]) + 1
+            raise RunError(f"the gradient of step {step} is not finite; choose a lower learning rate")
+        self.losses += losses_KN[:, 0].tolist()
+
+    def settle(self) -> None:
+        pass
+
+    def validate(self) -> None:
+        pass
+
+    def save(self) -> None:
+        pass
 
 
 def _gradients(model: Decoder, rows_RT: Any) -> Tensor:

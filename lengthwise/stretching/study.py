@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from lengthwise import configuration
-from lengthwise.engine.training import Progress, choose_device
 from lengthwise.errors import UserError, nearest
 from lengthwise.language.model import build_language_model
 from lengthwise.language.prepared import tokens_of
 from lengthwise.language.settings import LanguageSettings, settings_from
 from lengthwise.language.training import train_language_model
+from lengthwise.runtime import Listener, choose_device
 from lengthwise.stretching.subject import open_subject
 from lengthwise.stretching.table import StretchTable, TableSettings, refuse_other_encoding, what_is_scored
 
@@ -66,22 +66,22 @@ def load_stretch_study(name: str, assignments: Iterable[str] = ()) -> StretchStu
 
 
 def run_stretch_study(
-    study: StretchStudy, corpus: Path, out: Path, device: str, save_every: float, progress: Progress
+    study: StretchStudy, corpus: Path, out: Path, device: str, save_every: float, listener: Listener
 ) -> None:
     place = choose_device(device)
-    refuse_impossible(study, corpus, out, progress)
+    refuse_impossible(study, corpus, out, listener)
     for twin in TWINS:
-        progress.note(f"Training the twin {twin}")
-        train_language_model(corpus, study.settings(twin), out / twin, device, progress, save_every, out / "tokens")
+        listener.note(f"Training the twin {twin}")
+        train_language_model(corpus, study.settings(twin), out / twin, device, listener, save_every, out / "tokens")
     nope, rope = (open_subject(out / twin, place) for twin in TWINS)
-    StretchTable(nope, rope, study.table, out / "table", progress).run()
+    StretchTable(nope, rope, study.table, out / "table", listener).run()
 
 
-def refuse_impossible(study: StretchStudy, corpus: Path, out: Path, progress: Progress) -> None:
+def refuse_impossible(study: StretchStudy, corpus: Path, out: Path, listener: Listener) -> None:
     """Refuses twins or documents of which no table can be made: now, not after hours of training."""
     data = study.settings(TWINS[0]).data
     for twin in TWINS:
         with torch.device("meta"):  # it needs no weights
             refuse_other_encoding(twin, build_language_model(study.settings(twin), data.vocabulary), twin)
-    store = tokens_of(corpus, data, out / "tokens", progress.note)
+    store = tokens_of(corpus, data, out / "tokens", listener.note)
     what_is_scored(study.table, store, data.context)

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from lengthwise import configuration
-from lengthwise.engine.training import Progress
 from lengthwise.errors import UserError
 from lengthwise.language.store import TokenStore
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import StudyDirectory, differences, make_folder, plain
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
+from lengthwise.runtime import Listener
 from lengthwise.stretching.fit_files import is_fit, load_fit, save_fit
 from lengthwise.stretching.fitting import FitSettings, fit
 from lengthwise.stretching.passkey import KeyDocuments, depths, draw, passkey_rows
@@ -91,10 +91,10 @@ class Line:
 
 class StretchTable:
     def __init__(
-        self, nope: Subject, rope: Subject, settings: TableSettings, out: Path, progress: Progress | None = None
+        self, nope: Subject, rope: Subject, settings: TableSettings, out: Path, listener: Listener | None = None
     ) -> None:
         self.subjects = {"none": nope, "rotary": rope}
-        self.settings, self.out, self.progress = settings, out, progress or Progress()
+        self.settings, self.out, self.listener = settings, out, listener or Listener()
         _refuse_strangers(nope, rope)
         assert nope.store is not None
         self.trained = nope.trained
@@ -121,7 +121,7 @@ class StretchTable:
         has_passkey = not settings.trials or asked == list(product(self.contexts, at_depths))
         if has_perplexity and has_passkey:
             return
-        self.progress.note(line.name)
+        self.listener.note(line.name)
         stretch, about = self._stretch(line), {"line": line.name, "family": line.family}
         if not has_perplexity:
             found = perplexities(stretch, self.test, self.contexts)
@@ -140,7 +140,7 @@ class StretchTable:
         folder = self.out / "fits" / plain(line.name)
         if not is_fit(folder):
             windows = TrainingWindows(subject.documents("train"), line.fit.length, line.fit.seed)
-            save_fit(folder, subject, fit(subject, windows, line.fit, self.progress))
+            save_fit(folder, subject, fit(subject, windows, line.fit, self.listener))
         return Variant(subject, fitted=load_fit(folder, subject))
 
     def _scales(self) -> dict[int, float]:
@@ -150,7 +150,7 @@ class StretchTable:
         for context in self.contexts:
             if context > self.trained and str(context) not in found["best"]:
                 search = search_uniform(self.subjects["none"], self.validation, [context])[context]
-                self.progress.note(f"best uniform scale at {context}: {search.best:g}")
+                self.listener.note(f"best uniform scale at {context}: {search.best:g}")
                 found["best"][str(context)] = search.best
                 found["losses"][str(context)] = sorted(search.losses.items())
                 growth = fit_growth({int(each): best for each, best in found["best"].items()}, self.trained)
