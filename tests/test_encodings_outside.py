@@ -143,6 +143,7 @@ def test_extensions_go_on_it(name: str) -> None:
 
 # In a fleet
 
+TASK = make_task({"name": "copy.repeat", "symbols": 20})
 RECIPE = TrainingConfig(steps=30, batch=16, learning_rate=3e-3)
 DATA = DataConfig(train_lengths=(2, 6), test_lengths=(7, 8), examples=0)
 SEEN_BY_NO_SOFTMAX = {"outer.bias"}
@@ -151,14 +152,15 @@ SEEN_BY_NO_SOFTMAX = {"outer.bias"}
 
 def fleet_of(name: str, count: int = 2, **settings: Any) -> Fleet:
     config = ModelConfig(layers=2, width=32, heads=2)
-    rows = make_task("copy.repeat").vocabulary.rows
-    fleet = Fleet(build(config, rows, [{"name": name, **settings}], Lengths(64, 64)), count, torch.device("cpu"))
+    fleet = Fleet(
+        build(config, TASK.vocabulary.rows, [{"name": name, **settings}], Lengths(64, 64)), count, torch.device("cpu")
+    )
     fleet.initialize(list(range(count)))
     return fleet
 
 
 def steps_of(count: int) -> Steps:
-    data = [TrainingData(make_task("copy.repeat"), DATA, seed=seed) for seed in range(count)]
+    data = [TrainingData(TASK, DATA, seed=seed) for seed in range(count)]
     steps = range(RECIPE.steps)
     return Steps(
         collate([each.slice(0, RECIPE.steps * RECIPE.batch) for each in data], 0, 64, RECIPE.batch),

@@ -68,8 +68,9 @@ def test_a_fleet_has_the_same_losses_and_gradients_with_and_without_kernels(name
     assert fleet.kernels
     fleet.initialize([3, 4])
     data = DataConfig(train_lengths=(2, 5), test_lengths=(6, 7), examples=0, placement=placement)
-    examples = [TrainingData(task, data, seed=seed).slice(0, 4) for seed in range(count)]
+    examples = [TrainingData(task, data, seed=seed).batches(0, 1, 4) for seed in range(count)]
     batch, keys = Batch.of(collate(examples, 0, 32, 4), 0, torch.device("cpu")), fleet.keys(torch.arange(count) + 7)
+    assert batch.consecutive == (placement == "consecutive")
     losses, gradients = fleet.gradients(batch, keys)
     gradients = {key: each.clone() for key, each in gradients.items()}
     fleet.kernels = False
