@@ -70,7 +70,7 @@ class AttentionLayout:
 
     @property
     def visible_BT(self) -> Tensor:
-        """How many keys each query sees, itself among them."""
+        """How many keys each query sees, itself among them; a window that another part declares is not known here."""
         return self.once(None, "visible", lambda: self.mask_BTS().sum(-1))
 
     @property
