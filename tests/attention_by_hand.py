@@ -43,8 +43,11 @@ def geometry_of(config: ModelConfig) -> Geometry:
 
 
 def decoder_with(encoding: Encoding, config: ModelConfig) -> Decoder:
+    return with_noise(Decoder(config, ROWS, [encoding] * config.layers))
+
+
+def with_noise(model: Decoder) -> Decoder:
     """Initial weights, then noise on all of them: attention that is far from uniform."""
-    model = Decoder(config, ROWS, [encoding] * config.layers)
     initialize(model, 0)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -92,7 +95,7 @@ class ByHand:
     def sees(self, head: int, t: int, s: int) -> bool:
         return True
 
-    def scores(self, logits: list[float]) -> list[float]:
+    def scores(self, logits: list[float], query_K: Tensor) -> list[float]:
         """Of the keys 0..t, whether a window hides them or not."""
         return logits
 
@@ -143,9 +146,9 @@ class Several(ByHand):
     def sees(self, head: int, t: int, s: int) -> bool:
         return all(part.sees(head, t, s) for part in self.parts)
 
-    def scores(self, logits: list[float]) -> list[float]:
+    def scores(self, logits: list[float], query_K: Tensor) -> list[float]:
         for part in self.parts:
-            logits = part.scores(logits)
+            logits = part.scores(logits, query_K)
         return logits
 
     def weights(self, logits: list[float], t: int) -> list[float]:
@@ -173,7 +176,7 @@ class Attended:
             for t in range(length):
                 query, scale = hand.query(q_HTK[head, t], t), logit_scale * hand.scale(head, t)
                 logits = [scale * float(query @ keys[s]) + hand.bias(head, t, s) for s in range(t + 1)]
-                logits = hand.scores(logits)
+                logits = hand.scores(logits, query)
                 seen = [s for s in range(t + 1) if hand.sees(head, t, s)]
                 self.logits_HTS[head, t, seen] = torch.tensor([logits[s] for s in seen])
                 self.weights_HTS[head, t, seen] = torch.tensor(hand.weights([logits[s] for s in seen], t))
@@ -366,7 +369,7 @@ class ScoresAboveMean(ByHand):
 
         return Contribution(score=above_mean)
 
-    def scores(self, logits: list[float]) -> list[float]:
+    def scores(self, logits: list[float], query_K: Tensor) -> list[float]:
         mean = sum(logits) / len(logits)
         return [2 * math.tanh(logit - mean) for logit in logits]
 
@@ -375,7 +378,7 @@ class ScoresSquared(ByHand):
     def declare(self, layout: AttentionLayout) -> Contribution:
         return Contribution(score=lambda scores: 0.3 * scores.logits_BHTS**2)
 
-    def scores(self, logits: list[float]) -> list[float]:
+    def scores(self, logits: list[float], query_K: Tensor) -> list[float]:
         return [0.3 * logit**2 for logit in logits]
 
 

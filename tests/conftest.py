@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from lengthwise import registry
 from lengthwise.executors.local import run_study
 from lengthwise.records.rows import Results, load_results
 from lengthwise.study import Study, study_from
@@ -54,6 +55,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Results]:
     folder = tmp_path_factory.mktemp("finished") / "small"
     run_study(small_study(), folder, "cpu")
     return folder, load_results(folder)
+
+
+OUTSIDE = Path(__file__).parent / "encodings_outside"
+"""What a user might have: encodings of their own in a folder `encodings`, and a study."""
+
+
+@pytest.fixture
+def encodings_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the time of one test, encodings are searched for in OUTSIDE too."""
+    monkeypatch.setenv(registry.VARIABLE, str(OUTSIDE))
+    monkeypatch.setattr(registry, "encodings", registry.Registry("encoding", "encodings"))
 
 
 @pytest.fixture(autouse=INTERPRETED)

@@ -6,14 +6,18 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 
 from lengthwise.cli import app
-from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.contribution import Contribution
+from lengthwise.encodings.encoding import AttentionLayout, Encoding
+from lengthwise.extensions.extension import Extension
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
@@ -156,11 +160,51 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not heading or heading in heading_links(found), target
 
 
-def test_the_table_of_hooks_names_hooks() -> None:
-    text = prose(ROOT / "docs/adding-an-encoding.md").split("## The hooks")[1].split("More that an encoding may say")[0]
-    hooks = re.findall(r"^\| `(\w+)\(", text, flags=re.MULTILINE)
-    assert hooks, "there is a table"
-    assert all(callable(getattr(Encoding, hook)) for hook in hooks)
+def cells_of(page: str, heading: str) -> list[str]:
+    """What the first column of the tables under a heading names in backquotes."""
+    text = (ROOT / "docs" / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", text, flags=re.MULTILINE)
+    return [name for cell in cells for name in re.findall(r"`(\w+)", cell)]
+
+
+def test_the_page_of_encodings_names_all_that_there_is() -> None:
+    parts = [field.name for field in fields(Contribution)]
+    assert cells_of("adding-an-encoding.md", "What it may contribute") == parts
+    positions = torch.arange(3)[None]
+    layout = AttentionLayout(positions, positions)
+    known = cells_of("adding-an-encoding.md", "What it may know")
+    assert len(known) > 8 and all(hasattr(layout, name) for name in known)
+    said = cells_of("adding-an-encoding.md", "More that an encoding may say")
+    own = {name for name in vars(Encoding) if not name.startswith("_")} - {"embed", "contribute", "name", "Config"}
+    assert {*said} - {"Config"} == own
+
+
+def test_the_page_of_extensions_names_what_there_is() -> None:
+    said = cells_of("adding-an-extension.md", "More that an extension may say")
+    own = {name for name in vars(Extension) if not name.startswith("_")} - {"name", "extend", "Config"}
+    assert {*said} - {"Config"} == own
+
+
+def test_the_documented_error_is_what_is_said(tmp_path: Path) -> None:
+    page = ROOT / "docs/adding-an-encoding.md"
+    write_files(page, tmp_path)
+    file = tmp_path / "my_folder/encodings/logarithm.py"
+    text = file.read_text()
+    assert text.count("return -slope.view(-1, *[1] * distance.ndim) * ") == 1
+    file.write_text(text.replace("return -slope.view(-1, *[1] * distance.ndim) * ", "return -slope[0] * "))
+    (said,) = re.findall(r"^error: (encoding logarithm .*)$", page.read_text(), flags=re.MULTILINE)
+    program = f"""
+import os
+import lengthwise as lw
+from lengthwise.engine.plan import FleetPlan
+try:
+    FleetPlan((lw.load_study("penalties.toml", ["encodings=['logarithm']"]).runs()[0],)).build()
+except Exception as error:
+    assert str(error).replace(os.getcwd() + os.sep, "") == {said!r}, error
+else:
+    raise AssertionError("nothing was said")
+"""
+    execute(program, tmp_path)
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -24,7 +24,7 @@ Write = Callable[[str, str], Path]
 
 def forget() -> None:
     """What has been found, imported and checked so far."""
-    for found in (registry.tasks, registry.encodings, registry.extensions):
+    for found in (registry.tasks, registry.encodings, registry.placements, registry.extensions):
         found.__dict__.pop("entries", None)
     for name in [name for name in sys.modules if name.startswith("lengthwise_path_")]:
         del sys.modules[name]
@@ -322,13 +322,14 @@ def test_a_folder_in_which_nothing_can_be_found_is_refused(
 ) -> None:
     file = write("encodings/squared.py", ENCODING)
     monkeypatch.setenv("LENGTHWISE_PATH", str(file.parent))
-    told = rf"LENGTHWISE_PATH names '{file.parent}', which holds no folder named tasks, encodings or extensions; "
-    for found in (registry.tasks, registry.encodings, registry.extensions):
+    none = "which holds no folder named tasks, encodings, placements or extensions"
+    told = rf"LENGTHWISE_PATH names '{file.parent}', {none}; "
+    for found in (registry.tasks, registry.encodings, registry.placements, registry.extensions):
         with pytest.raises(UserError, match=told + rf"did you mean '{tmp_path / 'mine'}'\?$"):
             found.names()
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("LENGTHWISE_PATH", f"{tmp_path / 'mine'}:{tmp_path / 'empty'}")
-    with pytest.raises(UserError, match=r"empty', which holds no folder named tasks, encodings or extensions$"):
+    with pytest.raises(UserError, match=rf"empty', {none}$"):
         registry.tasks.names()
 
 

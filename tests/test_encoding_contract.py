@@ -258,16 +258,20 @@ def test_positions_with_gaps_equal_a_row_whose_other_tokens_are_hidden(model: De
 
 @torch.no_grad()
 def test_shift_invariance_is_as_claimed(model: Decoder) -> None:
-    tokens = draw_tokens(2, LENGTH)
+    """Far enough where it is not claimed: a method may treat all short sequences alike."""
+    tokens, encoding = draw_tokens(2, LENGTH), first_encoding(model)
+    shifts = [37, 11, 60]
+    if not encoding.shift_invariant and (encoding.last_position is None or encoding.last_position > 5000):
+        shifts = [3700, 1100, 4900]
     expected = model(tokens)
-    shifted = model(tokens, positions_BT=torch.arange(LENGTH)[None] + 37)
-    each_row_its_own = model(tokens, positions_BT=torch.arange(LENGTH) + torch.tensor([[11], [60]]))
-    if first_encoding(model).shift_invariant:
+    shifted = model(tokens, positions_BT=torch.arange(LENGTH)[None] + shifts[0])
+    each_row_its_own = model(tokens, positions_BT=torch.arange(LENGTH) + torch.tensor(shifts[1:])[:, None])
+    if encoding.shift_invariant:
         assert_same(shifted, expected, slack=3)
         assert_same(each_row_its_own, expected, slack=3)
     else:
-        assert (shifted - expected).abs().max() > 1e-2
-        assert ((each_row_its_own - expected).abs().amax((1, 2)) > 1e-2).all()
+        assert (shifted - expected).abs().max() > 1e-3
+        assert ((each_row_its_own - expected).abs().amax((1, 2)) > 1e-3).all()
 
 
 # 5. A position does not depend on what follows it
@@ -522,6 +526,8 @@ def test_positions_end_where_the_encoding_says(model: Decoder) -> None:
     assert model(tokens, positions_BT=at_the_end).isfinite().all()
     with pytest.raises(UserError, match=str(last + 1)):
         model(tokens, positions_BT=at_the_end + 1)
+    if last > 1000:
+        return  # as many tokens would take minutes
     row = draw_tokens(1, last + 2)
     assert model(row[:, : last + 1]).isfinite().all()
     with pytest.raises(UserError, match=str(last + 1)):
@@ -625,7 +631,7 @@ def test_a_seed_gives_the_same_weights_whatever_the_encoding(table: dict[str, An
     assert {name for name in ours if not name.startswith("encodings.")} == set(without)
     for name, value in ours.items():
         assert torch.equal(value, again[name]), name
-        if value.std() > 0:
+        if value.numel() > 1 and value.std() > 0:
             assert not torch.equal(value, other_seed[name]), name
         if name in without:
             assert torch.equal(value, without[name]), name

@@ -10,10 +10,17 @@ import pytest
 import torch
 from attention_by_hand import CONFIGS, HEADS, Declared, decoder_with, draw_tokens, geometry_of, read_by_hand
 from conftest import INTERPRETED
+from formulas_outside import FORMULAS
 from test_declarations import CASES
 
+from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.fleet import Batch, Fleet
+from lengthwise.engine.recipe import DataConfig
 from lengthwise.model import kernel
 from lengthwise.model.backend import explain
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
+from lengthwise.study import make_task
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="test_interpreted runs it in a process of its own")
 
@@ -49,3 +56,28 @@ def test_packed_rows_equal_each_sequence_by_hand(
     assert len(calls) == (config.layers if in_kernel else 0)
     for found, tokens, place in zip(logits[0].split(SIZES), sequences, places, strict=True):
         torch.testing.assert_close(found, read_by_hand(model, tokens, place, hand)[0], rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.usefixtures("encodings_outside")
+@pytest.mark.parametrize("placement", ["consecutive", "randomized(range=64)"])
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_a_fleet_has_the_same_losses_and_gradients_with_and_without_kernels(name: str, placement: str) -> None:
+    task, count = make_task("copy.words"), 2
+    config = ModelConfig(layers=2, width=32, heads=2, dropout=0.1)
+    fleet = Fleet(build(config, task.vocabulary.rows, [{"name": name}], Lengths(64, 64)), count, torch.device("cpu"))
+    assert fleet.kernels
+    fleet.initialize([3, 4])
+    data = DataConfig(train_lengths=(2, 5), test_lengths=(6, 7), examples=0, placement=placement)
+    examples = [TrainingData(task, data, seed=seed).batches(0, 1, 4) for seed in range(count)]
+    batch, keys = Batch.of(collate(examples, 0, 32, 4), 0, torch.device("cpu")), fleet.keys(torch.arange(count) + 7)
+    assert batch.consecutive == (placement == "consecutive")
+    losses, gradients = fleet.gradients(batch, keys)
+    gradients = {key: each.clone() for key, each in gradients.items()}
+    fleet.kernels = False
+    wanted_losses, wanted = fleet.gradients(batch, keys)
+    torch.testing.assert_close(losses, wanted_losses, rtol=1e-5, atol=1e-5)
+    assert gradients.keys() == wanted.keys()
+    largest = max(float(gradient.norm()) for gradient in wanted.values())
+    for key, gradient in gradients.items():
+        error, size = float((gradient - wanted[key]).norm()), float(wanted[key].norm())
+        assert error <= max(2e-5 * size, 1e-7 * largest), key

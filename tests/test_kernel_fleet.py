@@ -10,13 +10,15 @@ from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encodin
 from lengthwise.engine.batches import TrainingData, collate
 from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.engine.recipe import DataConfig
+from lengthwise.errors import UserError
 from lengthwise.language.processes import Processes
 from lengthwise.language.whole import AveragedFleet
 from lengthwise.model.beside import when_differentiated
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.linear import multiply
+from lengthwise.model.dropout import Dropout
+from lengthwise.model.linear import Linear, multiply
 from lengthwise.model.picking import pick_tokens
 from lengthwise.study import make_task
 
@@ -84,14 +86,72 @@ class Idle(Encoding):
 
 
 @pytest.mark.parametrize("kernels", [True, False])
-def test_a_weight_without_a_gradient_has_zeros(kernels: bool) -> None:
+def test_a_weight_without_a_gradient_is_an_error(kernels: bool) -> None:
     layer = Idle(Idle.Config(), Geometry.of(32, 2))
     fleet = Fleet(Decoder(ModelConfig(layers=1, width=32, heads=2), TASK.vocabulary.rows, [layer]), 2, CPU)
     fleet.initialize([1, 2])
     fleet.kernels = kernels
-    fleet.gradient_matrix().fill_(7.0)  # of an earlier step
-    _, gradients = fleet.gradients(batch_of(2))
-    assert not gradients["encodings.0.idle"].any() and gradients["encodings.0.slopes"].any()
+    with pytest.raises(UserError, match=r"encodings\.0\.idle has no part in the loss"):
+        fleet.gradients(batch_of(2))
+
+
+class Adapted(nn.Module):
+    """A feed-forward of ours, and beside it one of PyTorch's modules."""
+
+    def __init__(self, feed_forward: nn.Module) -> None:
+        super().__init__()
+        self.feed_forward = feed_forward
+        self.ordinary = nn.Sequential(nn.Linear(32, 24), nn.GELU(), nn.Linear(24, 32))
+
+    def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
+        return self.feed_forward(x_BTD, dropout) + self.ordinary(x_BTD)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("style", ["t5", "llama"])
+def test_ordinary_modules_get_their_gradients_beside_our_kernels(style: str, count: int) -> None:
+    """They got zeros: only `embedding.` and `encodings.` were asked for, all else had to write its own."""
+    model = fleet_of(["t5", "none"], 1, style).model
+    for block in model.blocks:
+        block.feed_forward = Adapted(block.feed_forward)
+    fleet = Fleet(model, count, CPU)
+    assert fleet.kernels
+    for row in range(count):
+        fleet.put(row, dict(model.named_parameters()))
+    batch, keys = batch_of(count), fleet.keys(torch.arange(count) + 7)
+    losses, gradients = fleet.gradients(batch, keys)
+    gradients = {name: each.clone() for name, each in gradients.items()}
+    fleet.kernels = False
+    expected_losses, expected = fleet.gradients(batch, keys)
+    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-5)
+    assert sum(".ordinary." in name for name in gradients) == 8
+    for name, gradient in gradients.items():
+        assert gradient.any(), name
+        assert (gradient - expected[name]).norm() <= 1e-5 * expected[name].norm(), name
+
+
+class Reads(nn.Module):
+    """Reads the weight of a module that is to write its gradient, instead of calling the module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = Linear(32, 32)
+
+    def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
+        return x_BTD @ self.product.weight
+
+
+def test_a_gradient_that_was_to_be_written_and_was_not_is_an_error() -> None:
+    """The update took what had been there before, at first zeros."""
+    model = fleet_of(["none"], 1, "t5").model
+    model.blocks[0].feed_forward = Reads()
+    fleet = Fleet(model, 2, CPU)
+    with torch.no_grad():
+        fleet.matrix_NW += 0.1 * torch.randn(fleet.matrix_NW.shape, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(UserError, match=r"blocks\.0\.feed_forward\.product\.weight is to write the gradient"):
+        fleet.gradients(batch_of(2))
+    fleet.kernels = False
+    assert fleet.gradients(batch_of(2))[1]["blocks.0.feed_forward.product.weight"].any()
 
 
 class ThreeAlike(Processes):

@@ -82,7 +82,7 @@ class Scores:
 
     @property
     def visible_BTS(self) -> Tensor:
-        """True where a key may be seen."""
+        """True where a key may be seen; what a window hides besides is hidden afterwards."""
         return self.layout.mask_BTS()
 
 

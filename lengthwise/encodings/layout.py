@@ -33,6 +33,8 @@ class AttentionLayout:
     """With `hide` None: whether later keys are hidden, or (one cached step) there are none."""
     segments_BT: Tensor | None = None
     """Which sequence of its row a token belongs to; None for one sequence a row, and where keys come from a cache."""
+    key_segments_BS: Tensor | None = None
+    """The same of all keys, cached ones too; None for one sequence a row."""
     consecutive: bool = False
     """Whether positions count up by one within each segment, and there is no cache: then a distance is a difference of
     index. Found out by whoever makes the layout, never taken for granted."""
@@ -68,7 +70,7 @@ class AttentionLayout:
 
     @property
     def visible_BT(self) -> Tensor:
-        """How many keys each query sees, itself among them."""
+        """How many keys each query sees, itself among them; a window that another part declares is not known here."""
         return self.once(None, "visible", lambda: self.mask_BTS().sum(-1))
 
     @property
@@ -103,6 +105,20 @@ class AttentionLayout:
 
         return self.once(None, "distances", find)
 
+    def running_sums(self, numbers_BSC: Tensor) -> Tensor:
+        """Sums of numbers of tokens, up to each token and itself among them, over the tokens of its own sequence.
+
+        But for a constant of each sequence: it is the difference of two tokens of one sequence that has a meaning.
+        """
+        if self.key_segments_BS is None:
+            return numbers_BSC.cumsum(1)
+        segments_BS = self.key_segments_BS
+        # Sequences may lie between one another's tokens: side by side, what precedes one is the constant.
+        order_BS = self.once(None, "by segment", lambda: segments_BS.argsort(dim=1, stable=True))
+        order_BSC = order_BS[..., None].expand_as(numbers_BSC)
+        sums_BSC = numbers_BSC.gather(1, order_BSC).cumsum(1)
+        return torch.zeros_like(sums_BSC).scatter(1, order_BSC, sums_BSC)
+
     def at_layer(self, layer: int, layer_input_BTD: Tensor, token_numbers_BSC: Tensor | None) -> "AttentionLayout":
         """The same pass, as a layer sees it."""
         return replace(self, layer=layer, layer_input_BTD=layer_input_BTD, token_numbers_BSC=token_numbers_BSC)
@@ -132,6 +148,7 @@ class AttentionLayout:
             self.queries(chosen),
             key_positions_BS=self.key_positions_BS[:, :end],
             hide=lambda: hidden_BQS,
+            key_segments_BS=None if self.key_segments_BS is None else self.key_segments_BS[:, :end],
             token_numbers_BSC=None if numbers is None else numbers[:, :end],
             tracks={name: (query[:, chosen], key[:, :end]) for name, (query, key) in self.tracks.items()},
         )

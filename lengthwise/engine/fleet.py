@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from lengthwise.engine.batches import Batches
+from lengthwise.engine.written import Written
 from lengthwise.errors import UserError
 from lengthwise.model import kernel, loss_kernel, norm_kernel
 from lengthwise.model.beside import beside, when_differentiated
@@ -119,6 +120,7 @@ class Fleet:
             f"{path}.weight" for path, module in model.named_modules() if GRADIENT_OUT in module._buffers
         }
         """Weights whose gradient our kernels write, because their modules say so; PyTorch finds all others."""
+        self._written = Written(device)
 
     @property
     def kernels(self) -> bool:
@@ -206,6 +208,7 @@ class Fleet:
         for name, leaf in leaves.items():
             # PyTorch goes all the way back only if something at the very beginning asks for a gradient.
             leaf.requires_grad_(name not in written or name.startswith("embedding."))
+        self._written.begin(written)
         if written and self.model.unembedding is not None:
             with beside():  # to what a tied output layer would write, the embedding adds
                 places["embedding.weight"].zero_()
@@ -215,6 +218,7 @@ class Fleet:
         asked = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
         answers = torch.autograd.grad(logits_NPV, list(asked.values()), dlogits_NPV, allow_unused=True)
         found = dict(zip(asked, answers, strict=True))
+        self._written.end(written, losses_N)
         gradients: Tensors = {}
         for name in leaves:
             if name in written:

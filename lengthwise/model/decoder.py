@@ -228,14 +228,15 @@ class Decoder(nn.Module):
         before = 0 if cache is None else cache.used
         consecutive = consecutive or positions_BT is None
         hide: Callable[[], Tensor] | None = None
+        key_segments_BS = None
         onto_cache = cache is not None and before > 0 and (length > 1 or cache.segmented)
         if segments_BT is not None or onto_cache:
             # Without segments too: several tokens onto a filled cache (no square triangle), or onto a padded one.
             queries = torch.ones_like(tokens_BT) if segments_BT is None else segments_BT
-            keys = queries if cache is None else cache.append_segments(queries)
+            key_segments_BS = queries if cache is None else cache.append_segments(queries)
             if cache is not None and segments_BT is not None:
                 cache.segmented = True
-            hide = once(partial(_hidden, queries, keys))
+            hide = once(partial(_hidden, queries, key_segments_BS))
             if positions_BT is None:
                 positions_BT = (~hide()).sum(-1) - 1  # as many as the keys it sees, itself not counted
         elif cache is not None:
@@ -249,6 +250,7 @@ class Decoder(nn.Module):
             hide,
             causal=length > 1,
             segments_BT=segments_BT if cache is None else None,
+            key_segments_BS=key_segments_BS,
             consecutive=consecutive and cache is None,
         )
 

@@ -1,0 +1,244 @@
+"""Methods that a user might bring, each in a file of at most 60 lines that nothing else knows of.
+
+CoPE, FoX, FIRE, SSMax, entmax, xPos, gated attention, three methods in one layer, and ALiBi at randomised positions:
+each keeps the contract, equals its formula and trains in a fleet.
+"""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attention_by_hand import CONFIGS, ROWS, draw_tokens, read_by_hand, with_noise
+from conftest import OUTSIDE, small_study
+from formulas_outside import FORMULAS, Alibi
+from torch import Tensor
+
+import lengthwise as lw
+from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.engine.batches import TrainingData, collate
+from lengthwise.engine.examples_of import test_of as examples_of_the_test
+from lengthwise.engine.fleet import Fleet
+from lengthwise.engine.optimizer import corrections
+from lengthwise.engine.recipe import DataConfig, TrainingConfig
+from lengthwise.engine.state import TrainingState
+from lengthwise.engine.update import Steps, Updater
+from lengthwise.executors.local import run_study
+from lengthwise.model import attention
+from lengthwise.model.attention import attention_weights
+from lengthwise.model.backend import explain
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Block, Decoder
+from lengthwise.model.trace import Trace
+from lengthwise.records.rows import load_results
+from lengthwise.study import load_study, make_task
+
+TESTS = Path(__file__).parent
+NAMES = sorted(FORMULAS)
+LENGTH = 9
+POSITIONS = {"consecutive": list(range(LENGTH)), "gapped": [1, 2, 5, 6, 7, 11, 12, 18, 20]}
+SMALL: dict[str, dict[str, Any]] = {"cope": {"rows": 3}, "fire": {"threshold": 4}, "window-rotary-ssmax": {"window": 3}}
+"""Settings under which a sequence of nine tokens meets what else only a long one meets."""
+
+
+def make_model(name: str, config: str) -> Decoder:
+    return with_noise(build(CONFIGS[config], ROWS, [{"name": name, **SMALL.get(name, {})}], Lengths(64, 64)))
+
+
+def test_each_is_one_short_file() -> None:
+    files = [path for path in OUTSIDE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    names = {path.stem.replace("_", "-") for path in files if path.suffix == ".py"}
+    assert names == set(NAMES) and len(files) == len(NAMES) + 1
+    for path in files:
+        assert len(path.read_text().splitlines()) <= 60, path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_keeps_the_contract_of_encodings(name: str) -> None:
+    """The same tests as for encodings that come with the package, in a process that finds the file."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", f"[{name}-"]
+    done = subprocess.run(
+        [*command, str(TESTS / "test_encoding_contract.py"), "-o", "addopts="],
+        env={**os.environ, "LENGTHWISE_PATH": str(OUTSIDE)},
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed and int(passed[1]) > 100, done.stdout
+
+
+@pytest.mark.usefixtures("encodings_outside")
+@pytest.mark.parametrize("placed", POSITIONS)
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_it_equals_its_formula(name: str, config: str, placed: str) -> None:
+    model, tokens = make_model(name, config), draw_tokens(1, LENGTH)
+    wanted, layers = read_by_hand(model, tokens[0], POSITIONS[placed], FORMULAS[name](model))
+    trace = Trace()
+    found = model(tokens, positions_BT=torch.tensor([POSITIONS[placed]]), trace=trace)
+    torch.testing.assert_close(found[0], wanted, rtol=2e-5, atol=2e-5)
+    for traced, attended in zip(trace.layers, layers, strict=True):
+        torch.testing.assert_close(traced.logits_BHTS[0], attended.logits_HTS, rtol=2e-5, atol=2e-5)
+        torch.testing.assert_close(traced.weights_BHTS[0], attended.weights_HTS, rtol=2e-5, atol=2e-5)
+
+
+def weights_of(layout: AttentionLayout, model: Decoder, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+    contribution = layout.contribution(model.encoding_at(0))
+    return attention_weights(q_BHTK, k_BHSK, contribution, layout, model.config.logit_scale)[2]
+
+
+@pytest.mark.usefixtures("encodings_outside")
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_some_queries_get_what_all_get(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens = make_model(name, "t5"), draw_tokens(2, LENGTH)
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    positions = torch.tensor([POSITIONS["gapped"], POSITIONS["consecutive"]])
+    x_BTD = block.attention_norm(model.embedding(tokens))
+    whole = model.layout(tokens, positions).at_layer(0, x_BTD, model.encoding_at(0).token_numbers(x_BTD))
+    q, k = block.attention.queries_and_keys(x_BTD, whole.contribution(model.encoding_at(0)), whole)
+    wanted = weights_of(whole, model, q, k)
+    for chosen in (slice(3, 7), torch.tensor([8, 2])):
+        found = weights_of(whole.queries(chosen), model, q[:, :, chosen], k)
+        torch.testing.assert_close(found, wanted[:, :, chosen])
+    found = weights_of(whole.block(3, 7), model, q[:, :, 3:7], k[:, :, :7])
+    torch.testing.assert_close(found, wanted[:, :, 3:7, :7])
+    logits = model(tokens, positions_BT=positions)
+    monkeypatch.setattr(attention, "LARGEST_LOGITS", 2 * 2 * 4 * LENGTH)  # two queries of four heads of two rows
+    torch.testing.assert_close(model(tokens, positions_BT=positions), logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("encodings_outside")
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_how_it_is_run(name: str) -> None:
+    config = ModelConfig(layers=2, width=64, heads=4)
+    said = explain(build(config, ROWS, [{"name": name}], Lengths(64, 64)).encoding_at(0), config)
+    eager = {"cope": "scores are changed", "fire": "scores are changed", "entmax": "weights are not a softmax"}
+    assert said == (f"eager: {eager[name]}" if name in eager else "fused")
+
+
+@pytest.mark.usefixtures("encodings_outside")
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_extensions_go_on_it(name: str) -> None:
+    model, tokens = make_model(name, "llama-grouped"), draw_tokens(2, LENGTH)
+    for settings in ({"name": "uniform-scale", "constant": 1.0}, {"name": "head-scale", "initial": 1.0}):
+        extended = lw.extended(model, [lw.extension(**settings)])
+        torch.testing.assert_close(extended(tokens), model(tokens), rtol=1e-5, atol=1e-5)
+        assert len(extended.resolved_layers()) == model.config.layers
+    doubled = lw.extended(model, [lw.extension("uniform-scale", constant=2.0)])
+    assert (doubled(tokens) - model(tokens)).abs().max() > 1e-3
+
+
+# In a fleet
+
+TASK = make_task({"name": "copy.repeat", "symbols": 20})
+RECIPE = TrainingConfig(steps=30, batch=16, learning_rate=3e-3)
+DATA = DataConfig(train_lengths=(2, 6), test_lengths=(7, 8), examples=0)
+SEEN_BY_NO_SOFTMAX = {"outer.bias"}
+"""Adds the same number to all logits of a head: its gradient is zero but for rounding."""
+
+
+def fleet_of(name: str, count: int = 2, **settings: Any) -> Fleet:
+    config = ModelConfig(layers=2, width=32, heads=2)
+    fleet = Fleet(
+        build(config, TASK.vocabulary.rows, [{"name": name, **settings}], Lengths(64, 64)), count, torch.device("cpu")
+    )
+    fleet.initialize(list(range(count)))
+    return fleet
+
+
+def steps_of(count: int) -> Steps:
+    data = [TrainingData(TASK, DATA, seed=seed) for seed in range(count)]
+    steps = range(RECIPE.steps)
+    return Steps(
+        collate([each.slice(0, RECIPE.steps * RECIPE.batch) for each in data], 0, 64, RECIPE.batch),
+        seeds_KN=np.zeros((RECIPE.steps, count), np.int64),
+        rates_KN=np.full((RECIPE.steps, count), RECIPE.learning_rate, np.float32),
+        corrections_K2=np.array([corrections(RECIPE, step) for step in steps], np.float32),
+    )
+
+
+@pytest.mark.usefixtures("encodings_outside")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fleet_trains_it_and_all_its_parameters(name: str) -> None:
+    fleet = fleet_of(name)
+    before = {key: value.clone() for key, value in fleet.named(fleet.matrix_NW).items()}
+    own = [key for key in before if key.startswith("encodings.")]
+    assert bool(own) == (name not in ("entmax", "xpos"))
+    updater = Updater(fleet, RECIPE, TrainingState.begin(fleet.matrix_NW))
+    losses_K2 = updater.run(steps_of(2)).read()[0]
+    assert (np.asarray(losses_K2)[-5:].mean(0) < np.asarray(losses_K2)[:5].mean(0) - 0.2).all()
+    for key, value in fleet.named(fleet.matrix_NW).items():
+        moved = (value - before[key]).abs().amax(tuple(range(1, value.ndim)))
+        if key.split(".", 2)[-1] not in SEEN_BY_NO_SOFTMAX:
+            assert (moved > 1e-4).all(), f"{key} does not learn"
+
+
+@pytest.mark.usefixtures("encodings_outside")
+def test_parameters_begin_as_their_encoding_says() -> None:
+    """In a fleet of two seeds: constants of `__init__`, numbers without a dimension, and modules of PyTorch."""
+    fire = fleet_of("fire")
+    ours = {key.removeprefix("encodings.0."): value for key, value in fire.named(fire.matrix_NW).items()}
+    assert ours["c"].tolist() == [pytest.approx(0.1)] * 2 and ours["threshold"].tolist() == [1.0, 1.0]
+    assert ours["c"].shape == (2,)  # one number for each model
+    weights_NW = ours["inner.weight"].flatten(1)
+    assert not torch.equal(weights_NW[0], weights_NW[1]) and weights_NW.abs().max() <= 1 and weights_NW.std() > 0.3
+    fox = fleet_of("fox", bias=1.5)
+    gates = {key: value for key, value in fox.named(fox.matrix_NW).items() if ".gate." in key}
+    assert len(gates) == 4  # a weight and a bias in each of two layers
+    for key, value in gates.items():
+        if key.endswith("bias"):
+            assert (value == 1.5).all()
+        else:
+            assert value.std() == pytest.approx(0.02, rel=0.3)
+
+
+@pytest.mark.usefixtures("encodings_outside")
+def test_runs_are_trained_saved_and_loaded(tmp_path: Path) -> None:
+    study = small_study(seeds=[1], encodings=["fire", "fox", ["window-rotary-ssmax", "cope"]], model__layers=2)
+    run_study(study, tmp_path, "cpu")
+    assert len(load_results(tmp_path).runs) == 3
+    for path in tmp_path.rglob("last.safetensors"):
+        model = lw.load(path)
+        assert torch.isfinite(model(draw_tokens(1, 5))).all()
+        if model.encoding_names()[0] == "fire":
+            numbers = [value for name, value in model.state_dict().items() if name.endswith(".c")]
+            assert numbers and all(0 < abs(float(c) - 0.1) < 0.1 for c in numbers), "trained, from 0.1 on"
+
+
+# Placement
+
+
+def test_alibi_at_randomised_positions_is_a_study(tmp_path: Path) -> None:
+    """Trains, is tested at drawn positions, and computes ALiBi's formula at them."""
+    study = load_study(
+        str(OUTSIDE / "randomized_alibi.toml"), ["training.steps=20", "seeds=[1]", "encodings=['alibi']"]
+    )
+    run_study(study, tmp_path, "cpu")
+    (run,) = study.runs()
+    model = lw.load(next(tmp_path.rglob("last.safetensors")))
+    test = examples_of_the_test(run)
+    assert test.positions is not None
+    for row in (0, -1):
+        size, positions = int(test.size[row]), test.positions[row].tolist()
+        assert positions[:size] != list(range(size)) and max(positions[:size]) > 20
+        tokens = torch.from_numpy(test.tokens[row, :size].astype(np.int64))
+        with torch.no_grad():
+            wanted, _ = read_by_hand(model, tokens, positions[:size], Alibi(model))
+            found = model(tokens[None], positions_BT=torch.tensor([positions[:size]]))[0]
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+        assert (model(tokens[None])[0] - wanted).abs().max() > 1e-3, "consecutive positions are others"
+    rows = load_results(tmp_path).rows
+    assert rows and all(0 <= row["correct"] <= row["n"] and math.isfinite(row["n"]) for row in rows)
