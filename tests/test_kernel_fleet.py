@@ -17,8 +17,8 @@ from lengthwise.model.beside import when_differentiated
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.dropout import Dropout
 from lengthwise.model.linear import Linear, multiply
+from lengthwise.model.ops import Ops
 from lengthwise.model.picking import pick_tokens
 from lengthwise.study import make_task
 
@@ -103,8 +103,8 @@ class Adapted(nn.Module):
         self.feed_forward = feed_forward
         self.ordinary = nn.Sequential(nn.Linear(32, 24), nn.GELU(), nn.Linear(24, 32))
 
-    def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
-        return self.feed_forward(x_BTD, dropout) + self.ordinary(x_BTD)
+    def forward(self, x_BTD: Tensor, ops: Ops) -> Tensor:
+        return self.feed_forward(x_BTD, ops) + self.ordinary(x_BTD)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -137,7 +137,7 @@ class Reads(nn.Module):
         super().__init__()
         self.product = Linear(32, 32)
 
-    def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
+    def forward(self, x_BTD: Tensor, ops: Ops) -> Tensor:
         return x_BTD @ self.product.weight
 
 

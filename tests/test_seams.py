@@ -27,7 +27,7 @@ from lengthwise.errors import UserError
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
-from lengthwise.model.dropout import Dropout
+from lengthwise.model.ops import Ops
 
 CPU = torch.device("cpu")
 SMALL = ModelConfig(layers=2, width=32, heads=2)
@@ -60,7 +60,7 @@ class Ordinary(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
 
-    def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
+    def forward(self, x_BTD: Tensor, ops: Ops) -> Tensor:
         return self.layers(x_BTD)
 
 
@@ -71,8 +71,8 @@ class Adapted(nn.Module):
         super().__init__()
         self.feed_forward, self.adapter = feed_forward, nn.Linear(width, width)
 
-    def forward(self, x_BTD: Tensor, dropout: Dropout) -> Tensor:
-        return self.feed_forward(x_BTD, dropout) + self.adapter(x_BTD)
+    def forward(self, x_BTD: Tensor, ops: Ops) -> Tensor:
+        return self.feed_forward(x_BTD, ops) + self.adapter(x_BTD)
 
 
 def ordinary_decoder(kind: str) -> Decoder:
@@ -111,7 +111,7 @@ def test_a_block_of_ordinary_modules_learns(kind: str, count: int) -> None:
 
 @pytest.mark.parametrize("style", ["t5", "llama"])
 def test_kernels_write_the_gradients_of_modules_that_say_so_and_of_no_others(style: str) -> None:
-    """What wrote its own gradient was decided by the name of a parameter; now the module says so (its `home`)."""
+    """What wrote its own gradient was decided by the name of a parameter; now its module says so."""
     model = small_decoder("t5", replace(SMALL, style=style))  # type: ignore[arg-type]
     fleet = Fleet(model, 2, CPU)
     assert set(fleet.shapes) - fleet.self_written == {"encodings.0.table"}
@@ -124,7 +124,7 @@ def test_kernels_write_the_gradients_of_modules_that_say_so_and_of_no_others(sty
     assert others == {"encodings.0.table", *adapters}
     for name in fleet.self_written:
         module = model.get_submodule(name.removesuffix(".weight"))
-        assert "home" in module._buffers and [own for own, _ in module.named_parameters()] == ["weight"], name
+        assert "gradient_out" in module._buffers and [own for own, _ in module.named_parameters()] == ["weight"], name
 
 
 def test_a_parameter_that_nothing_trains_is_an_error() -> None:
