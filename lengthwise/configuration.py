@@ -17,6 +17,9 @@ from lengthwise.errors import UserError, nearest
 
 T = TypeVar("T")
 
+SHORT_NAMES = {"lr": "learning_rate"}
+"""What people write for short."""
+
 
 def read(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     """An instance of the dataclass `cls` from `table`; `where` names the table in error messages."""
@@ -24,6 +27,7 @@ def read(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         raise UserError(f"{where} must be a table of settings, not {_show(table)}")
     hints = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls))}
+    table = in_full(table, where)
     for key in table:
         if key not in fields:
             hint = nearest(key, fields) if fields else "it has no settings"
@@ -37,6 +41,14 @@ def read(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         return cls(**values)
     except ValueError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
+
+
+def in_full(table: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """A table in which settings have their whole names: `lr` is `learning_rate`."""
+    for short, name in SHORT_NAMES.items():
+        if short in table and name in table:
+            raise UserError(f"{_join(where, short)} and {_join(where, name)} are the same setting; give one of them")
+    return {SHORT_NAMES.get(key, key): value for key, value in table.items()}
 
 
 def table(instance: Any) -> dict[str, Any]:
@@ -75,6 +87,7 @@ def override(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, 
             target = target.setdefault(key, {})
             if not isinstance(target, dict):
                 raise UserError(f"--set {assignment!r}: {key!r} is not a table of settings")
+        target.pop(SHORT_NAMES.get(keys[-1], ""), None)  # the whole name, which the file may have
         target[keys[-1]] = value
     return result
 

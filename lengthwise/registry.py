@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,9 +40,11 @@ class Entry:
 class Registry:
     """The named classes in one folder, for example all encodings."""
 
-    def __init__(self, kind: str, folder: str) -> None:
+    def __init__(self, kind: str, folder: str, aliases: Mapping[str, str] | None = None) -> None:
+        """`aliases`: other names that people know things by, in lower case."""
         self.kind = kind
         self.folder = folder
+        self.aliases = dict(aliases or {})
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
@@ -63,12 +65,22 @@ class Registry:
     def names(self) -> list[str]:
         return list(self.entries)
 
+    def canonical(self, name: str) -> str:
+        """The name that results carry: `RoPE` is `rotary`. A name that nobody knows stays as it is."""
+        if name in self.entries:
+            return name
+        lower = name.lower()
+        by_lower = {known.lower(): known for known in self.entries}
+        return by_lower.get(lower) or self.aliases.get(lower, name)
+
     def entry(self, name: str) -> Entry:
-        if name not in self.entries:
+        found = self.entries.get(self.canonical(name))
+        if found is None:
             _, *searched = map(str, self._directories())
             where = f"{VARIABLE}: searched {', '.join(searched)}" if searched else f"{VARIABLE} is not set"
-            raise UserError(f"unknown {self.kind} {name!r}; {nearest(name, self.entries)} ({where})")
-        return self.entries[name]
+            hint = nearest(name, {*self.entries, *self.aliases})
+            raise UserError(f"unknown {self.kind} {name!r}; {hint} ({where})")
+        return found
 
     def get(self, name: str) -> Any:
         """The class called `name`; imports its file."""
@@ -163,7 +175,7 @@ def file_of(cls: type) -> str:
 
 
 tasks = Registry("task", "tasks")
-encodings = Registry("encoding", "encodings")
-extensions = Registry("extension", "extensions")
+encodings = Registry("encoding", "encodings", {"rope": "rotary", "nope": "none", "ape": "sinusoidal"})
+extensions = Registry("extension", "extensions", {"pi": "position-interpolation", "linear": "position-interpolation"})
 placements = Registry("placement", "placements")
 mixers = Registry("mixer", "mixers")

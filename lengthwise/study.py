@@ -153,6 +153,7 @@ class Study:
         """A task's table without its own settings, and the study's settings with them."""
         if not isinstance(task, Mapping):
             return TaskChoice(make_task(task).title, task, self.data, self.training)
+        task = configuration.in_full(task)
         own = {kind: {key: task[key] for key in keys if key in task} for kind, keys in OWN.items()}
         rest = {key: value for key, value in task.items() if not any(key in settings for settings in own.values())}
         where = f"task {task.get('name', '')}"

@@ -8,8 +8,10 @@ import pytest
 from conftest import small_study, small_table
 
 from lengthwise import configuration
+from lengthwise.encodings.choice import read_encoding
 from lengthwise.errors import UserError
-from lengthwise.study import load_study, read_encoding, shipped_studies, study_from
+from lengthwise.extensions.extended import make_extension
+from lengthwise.study import load_study, shipped_studies, study_from
 
 
 @dataclass(frozen=True)
@@ -159,3 +161,35 @@ def test_a_file_of_examples_is_found_beside_its_study(tmp_path: Path, monkeypatc
     monkeypatch.chdir(folder)
     (same,) = load_study("s.toml").runs()
     assert same.fingerprint == run.fingerprint
+
+
+# Names that people know things by
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("rope", "rotary"), ("RoPE", "rotary"), ("NoPE", "none"), ("APE", "sinusoidal"), ("T5", "t5"),
+                        ("ALiBi", "alibi"), ("Gated-Recurrence", "gated-recurrence")]
+)  # fmt: skip
+def test_an_encoding_may_be_called_as_in_the_field(said: str, meant: str) -> None:
+    choice = read_encoding(said)
+    assert choice == read_encoding(meant) and choice.label == meant
+
+
+@pytest.mark.parametrize("said", ["pi", "linear", "Linear", "position-interpolation"])
+def test_an_extension_may_be_called_as_in_the_field(said: str) -> None:
+    assert make_extension({"name": said, "factor": 2.0}).name == "position-interpolation"
+
+
+def test_rope_is_never_answered_with_none() -> None:
+    with pytest.raises(UserError, match="did you mean") as refused:
+        read_encoding("ropee")
+    assert "'rope'" in str(refused.value)
+
+
+def test_lr_is_the_learning_rate() -> None:
+    assert load_study("quickstart", ["training.lr=0.5"]).training.learning_rate == 0.5
+    with pytest.raises(UserError, match=r"training.lr and training.learning_rate are the same setting"):
+        study_from({**small_table(), "training": {"lr": 1.0, "learning_rate": 2.0}})
+    task = {"name": "copy.repeat", "lr": 0.25}
+    (run,) = study_from({**small_table(), "tasks": [task], "encodings": ["none"], "seeds": [1]}).runs()
+    assert run.training.learning_rate == 0.25 and run.title == "copy.repeat (rate 0.25)"

@@ -125,11 +125,17 @@ def _one(choice: Any) -> EncodingChoice:
         settings = dict(choice)
     else:
         raise UserError(f"an encoding must be a name or a table with a name, not {choice!r}")
+    settings["name"] = _canonical(settings["name"])
     label = settings.pop("label", None)
     if label is None:
         extra = ",".join(f"{key}={value}" for key, value in settings.items() if key != "name")
         label = settings["name"] + (f"({extra})" if extra else "")
     return EncodingChoice(_checked_label(label), (settings,))
+
+
+def _canonical(name: str) -> str:
+    mixer = registry.mixers.canonical(name)
+    return mixer if mixer in registry.mixers.entries else registry.encodings.canonical(name)
 
 
 def _checked_label(label: Any) -> str:

@@ -1,5 +1,6 @@
 """A trained decoder with extended encodings, around the very weights of the trained one."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -80,7 +81,8 @@ def extended(model: Decoder, extensions: Sequence[Extension], context: int | Non
         chosen.append(made[key])
     weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("encodings.")}
     with torch.device("meta"):  # it is given weights, and needs none of its own
-        stretched = Extended(model.config, model.embedding.num_embeddings, chosen)
+        mixers = [copy.deepcopy(mixer) for mixer in model.mixers()]
+        stretched = Extended(model.config, model.embedding.num_embeddings, chosen, mixers)
     stretched.load_state_dict(weights, strict=False, assign=True)
     stretched.to(model.embedding.weight.device)  # what the extensions train
     trainable = {id(parameter) for extension in extensions for parameter in extension.parameters()}
