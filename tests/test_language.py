@@ -32,7 +32,7 @@ from lengthwise.language.passkey import DIGITS, Passkeys, draw_key
 from lengthwise.language.processes import Processes
 from lengthwise.language.settings import LanguageData, LanguageSettings, LanguageTraining, read_count, settings_from
 from lengthwise.language.sharded import ShardedLearner
-from lengthwise.language.source import Source
+from lengthwise.language.source import StepSource
 from lengthwise.language.store import Documents, TokenStore, prepare, prepare_at
 from lengthwise.language.tokenizer import BEGIN, END, Tokenizer
 from lengthwise.language.training import train_language_model
@@ -617,7 +617,7 @@ def test_a_context_longer_than_any_document_is_an_error(corpus: Path, tmp_path: 
 
 def test_a_broken_step_of_a_sharded_model_is_left_out(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small()
-    source = Source(settings, store, Processes())
+    source = StepSource(settings, store, Processes())
     model = build_language_model(settings, store.tokenizer.rows)
     learner = ShardedLearner(model, settings, Processes(), torch.device("cpu"))
     try:
@@ -732,7 +732,7 @@ def test_kernels_in_a_process_of_their_own() -> None:
 def test_interpreted_kernels_take_the_same_steps(store: TokenStore, encoding: Any, context: int, rows: int) -> None:
     """What a GPU runs, rows with padding among them, against PyTorch."""
     settings = small(encoding=encoding, data__context=context, training__batch_tokens=rows * context)
-    source = Source(settings, store, Processes())
+    source = StepSource(settings, store, Processes())
     padded = [step for step in range(24) if (source.windows.batches(step, step + 1, rows).targets_KNP < 0).any()]
     ends = []
     for kernels in (False, True):
