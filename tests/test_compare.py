@@ -18,7 +18,7 @@ from lengthwise.records.comparison import compare, figure
 from lengthwise.records.equivalence import Verdict
 from lengthwise.records.published import Figure
 from lengthwise.records.rows import Results, RunResult, load_results
-from lengthwise.report.terminal_comparison import comparison_tables
+from lengthwise.report.terminal.comparison import comparison_tables
 
 QUICKSTART = Path(__file__).parent.parent / "results/quickstart"
 
@@ -294,5 +294,5 @@ def test_quickstart_beside_published(tmp_path: Path) -> None:
 
 
 def test_comparison_needs_no_torch() -> None:
-    program = "import sys\nfrom lengthwise.report import terminal_comparison, terminal_statistics\n"
+    program = "import sys\nfrom lengthwise.report.terminal import comparison, statistics\n"
     subprocess.run([sys.executable, "-c", program + "assert 'torch' not in sys.modules"], check=True)

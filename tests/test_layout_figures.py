@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report.gallery import figures
-from lengthwise.report.layout_figures import Layout, ahead, layout_figure, layouts
+from lengthwise.report.figures.gallery import figures
+from lengthwise.report.figures.layouts import Layout, ahead, layout_figure, layouts
 
 RESULTS = Path(__file__).parent.parent / "results"
 

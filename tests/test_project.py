@@ -158,8 +158,8 @@ def test_buckets_that_training_never_reaches_begin_where_the_page_says() -> None
 
 
 def test_stretched_twins_do_what_their_page_says(tmp_path: Path) -> None:
-    from lengthwise.report.stretching_export import write_stretching_report
-    from lengthwise.report.stretching_rows import load_stretch_rows
+    from lengthwise.report.context_extension_export import write_stretching_report
+    from lengthwise.report.model.context_extension import load_stretch_rows
     from lengthwise.stretching.showing import ratio_words
 
     folder = ROOT / "results/headscale-small"

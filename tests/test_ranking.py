@@ -16,7 +16,8 @@ from lengthwise.records.budgets import budget_warnings, budgets
 from lengthwise.records.outcomes import Tally, Unlearned, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
 from lengthwise.records.rows import Results
-from lengthwise.report import terminal, terminal_statistics
+from lengthwise.report.terminal import results as terminal
+from lengthwise.report.terminal import statistics as terminal_statistics
 
 ORDER = ["none", "t5", "rotary"]
 

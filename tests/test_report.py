@@ -22,13 +22,15 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.records.comparison import compare
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 from lengthwise.records.rows import ROWS, Results, collect, load_results
-from lengthwise.report import summaries, terminal
-from lengthwise.report.curves import accuracy_by_length, curves_of, panel
 from lengthwise.report.export import write_report
-from lengthwise.report.looks import DARK_PALETTE, DARK_SCALE, PALETTE, contrast, looks, shade, text_on
-from lengthwise.report.settings import inner_width, resolved_settings
-from lengthwise.report.tables import _digits, by_length_table
+from lengthwise.report.figures.length_curves import accuracy_by_length, curves_of, panel
+from lengthwise.report.figures.palette import DARK_PALETTE, DARK_SCALE, PALETTE, contrast, looks, shade, text_on
+from lengthwise.report.model import summaries
+from lengthwise.report.model.data_tables import _digits, by_length_table
+from lengthwise.report.model.settings import inner_width, resolved_settings
+from lengthwise.report.terminal import results as terminal
 
+ROOT = Path(__file__).parent.parent
 N = 40
 """Examples of each length in the synthetic studies."""
 
@@ -127,7 +129,7 @@ def page(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(results: Results, path: Path) -> Path:
-    from lengthwise.report.page import write_page
+    from lengthwise.report.html.page import write_page
 
     write_page(results, path)
     return path
@@ -389,7 +391,7 @@ def test_nothing_finished_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_missing_packages_are_a_clear_error(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import lengthwise.report.page
+    import lengthwise.report.html.page
     from lengthwise.report.export import write_report
 
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -397,11 +399,11 @@ def test_missing_packages_are_a_clear_error(results: Results, tmp_path: Path, mo
         write_report(results, tmp_path / "curves.png")
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UserError, match=r"jinja2.*pip install 'lengthwise\[report\]'"):
-        importlib.reload(lengthwise.report.page)
+        importlib.reload(lengthwise.report.html.page)
 
 
 def test_pictures(results: Results, tmp_path: Path) -> None:
-    from lengthwise.report.picture import write_picture
+    from lengthwise.report.figures.picture import write_picture
 
     write_picture(results, tmp_path / "curves.svg")
     write_picture(results, tmp_path / "curves.png")
@@ -448,7 +450,7 @@ def test_every_format(results: Results, tmp_path: Path) -> None:
 
 
 def test_encodings_never_look_alike() -> None:
-    from lengthwise.report.looks import FAMILIAR, looks
+    from lengthwise.report.figures.palette import FAMILIAR, looks
 
     many = [*FAMILIAR, *(f"rotary(fraction={i / 40})" for i in range(40))]
     assert len(set(looks(many).values())) == len(many)
@@ -457,7 +459,7 @@ def test_encodings_never_look_alike() -> None:
 
 
 def test_numbers_on_the_heat_map_can_be_read() -> None:
-    from lengthwise.report.looks import contrast, shade, text_on
+    from lengthwise.report.figures.palette import contrast, shade, text_on
 
     shades = [shade(i / 200) for i in range(201)]
     assert min(contrast(colour, text_on(colour)) for colour in shades) >= 4.5
@@ -469,7 +471,7 @@ def test_numbers_on_the_heat_map_can_be_read() -> None:
 def test_the_dark_has_its_own_colours() -> None:
     """Near-black paper: nothing is dim on it, and an accuracy of 0 does not shine."""
     paper = "#15181c"
-    css = (Path(looks.__code__.co_filename).parent / "page.css").read_text()
+    css = (ROOT / "lengthwise/report/html/templates/page.css").read_text()
     for colour, dark in zip(PALETTE, DARK_PALETTE, strict=True):
         assert contrast(dark, paper) >= 5.5, colour
         assert f'[stroke="{colour}"] {{ stroke: light-dark({colour}, {dark}); }}' in css
@@ -517,7 +519,7 @@ def test_everybody_tells_the_colours_apart(palette: tuple[str, ...], least: floa
 
 
 def test_names_are_kept_apart() -> None:
-    from lengthwise.report.drawing import apart, ticks
+    from lengthwise.report.figures.drawing import apart, ticks
 
     assert apart([10, 50, 90], 12, 0, 100) == [10, 50, 90]
     assert apart([95, 95, 95], 12, 0, 100) == [76, 88, 100]
@@ -527,7 +529,7 @@ def test_names_are_kept_apart() -> None:
 
 
 def test_published_numbers_only_beside_the_same_lengths(tmp_path: Path) -> None:
-    from lengthwise.report import reference
+    from lengthwise.report.model import reference
 
     battery = load_results(write_battery(tmp_path / "battery", ["addition"], ("none", "t5"), (1, 2, 3), failures=0))
     assert reference.cell(battery, "addition", "none") is not None
@@ -543,8 +545,8 @@ def test_published_numbers_only_beside_the_same_lengths(tmp_path: Path) -> None:
 
 def test_published_ranks_are_over_the_same_tasks(tmp_path: Path) -> None:
     """copy.repeat alone: published none 0.99, t5 0.77, alibi 0.29, and rotary before sinusoidal."""
-    from lengthwise.report import reference
-    from lengthwise.report.gallery import ranking_of
+    from lengthwise.report.figures.gallery import ranking_of
+    from lengthwise.report.model import reference
 
     more = load_results(Path(__file__).parent.parent / "results/nope-paper-symbols")
     one = replace(more, runs=[run for run in more.runs if run.description["task"] == "copy.repeat"])
@@ -566,7 +568,7 @@ def test_published_ranks_are_over_the_same_tasks(tmp_path: Path) -> None:
 
 def test_published_ranks_are_as_published_for_the_whole_battery(tmp_path: Path) -> None:
     from lengthwise.records import published
-    from lengthwise.report import reference
+    from lengthwise.report.model import reference
 
     write_battery(tmp_path / "runs", seeds=(1,), failures=0)
     whole = load_results(tmp_path / "runs")
@@ -590,7 +592,7 @@ def test_published_ranks_are_as_published_for_the_whole_battery(tmp_path: Path) 
 
 
 def test_why_there_is_nothing_published_is_said(results: Results, page: Path, tmp_path: Path) -> None:
-    from lengthwise.report import reference
+    from lengthwise.report.model import reference
 
     unknown = "No published numbers beside these: there are none for these tasks with these encodings."
     assert reference.why_nothing(results) == unknown and unknown in visible(page)
@@ -687,7 +689,7 @@ def failure(length: int, target: str, predicted: list[str], kind: str = "wrong s
 
 
 def test_failures_are_collected_and_packed(tmp_path: Path) -> None:
-    from lengthwise.report.failures import packed
+    from lengthwise.report.html.failures import packed
 
     run = write_run(tmp_path / "study", "a", "none", 1, {1: 40, 2: 40, 3: 10, 4: 5})
     kept = [
@@ -757,5 +759,6 @@ def test_thinning_keeps_the_longest_of_each_kind() -> None:
 
 
 def test_terminal_needs_no_charts() -> None:
-    code = "import sys, lengthwise.report.terminal as t; assert not {'altair', 'torch', 'jinja2'} & set(sys.modules)"
+    loaded = "{'altair', 'torch', 'jinja2'} & set(sys.modules)"
+    code = f"import sys, lengthwise.report.terminal.results; assert not {loaded}"
     subprocess.run([sys.executable, "-c", code], check=True)

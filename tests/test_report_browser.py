@@ -13,10 +13,10 @@ import pytest
 from synthetic import write_battery
 from synthetic_analysis import write_analysis
 
-from lengthwise.analysis.rows import load_analysis
+from lengthwise.records.findings import load_analysis
 from lengthwise.records.rows import load_results
-from lengthwise.report import why_page
-from lengthwise.report.page import BYTES, write_page
+from lengthwise.report.html import findings as why_page
+from lengthwise.report.html.page import BYTES, write_page
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [

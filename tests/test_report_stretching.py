@@ -20,10 +20,10 @@ from lengthwise.cli import app
 from lengthwise.errors import UserError
 from lengthwise.records.directory import plain
 from lengthwise.records.files import write_json, write_rows
-from lengthwise.report.stretching import claims, content, stretching_tables, write_stretching_page
-from lengthwise.report.stretching_figures import ratio_figures
-from lengthwise.report.stretching_rows import load_stretch_rows
-from lengthwise.stretching.published import ratios
+from lengthwise.records.published_ratios import ratios
+from lengthwise.report.figures.context_extension import ratio_figures
+from lengthwise.report.html.context_extension import claims, content, stretching_tables, write_stretching_page
+from lengthwise.report.model.context_extension import load_stretch_rows
 from lengthwise.stretching.table import TableSettings, lines
 
 __all__ = ["browser"]

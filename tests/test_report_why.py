@@ -13,11 +13,12 @@ import pytest
 from synthetic import write_battery
 from synthetic_analysis import write_analysis
 
-from lengthwise.analysis.rows import AnalysisFolder, AnalysisRows, Row, load_analysis
+from lengthwise.records.findings import AnalysisFolder, AnalysisRows, Row, load_analysis
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report import attention_maps, why
 from lengthwise.report.export import write_report
-from lengthwise.report.page import write_page
+from lengthwise.report.html import attention_maps
+from lengthwise.report.html.page import write_page
+from lengthwise.report.model import why
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_pairs_of_the_same_seed_and_of_different_seeds_are_not_mixed() -> None:
 
 
 def test_published_distances_stand_beside_ours(tmp_path: Path) -> None:
-    from lengthwise.analysis.published_distance import published_distances
+    from lengthwise.records.published_distance import published_distances
 
     theirs = published_distances("scan")["t5"]
     rows = [distance("t5", 1, 1, 0.1, layer=layer, layers=12, length=9) for layer in range(1, 13)]
@@ -96,7 +97,7 @@ def test_published_distances_stand_beside_ours(tmp_path: Path) -> None:
     assert line.published_overall == pytest.approx(mean(list(line.published.values())))
     (small,) = why.comparisons(AnalysisRows(distances=[distance("t5", 1, 1, 0.1)]), "scan")
     assert small.lines[0].published == {}, "layer 1 of 2 is not layer 1 of 12"
-    from lengthwise.report.attention_figures import distance_figure
+    from lengthwise.report.figures.attention import distance_figure
 
     ours = distance_figure(found, ["none", "t5"])
     assert "Published, their divergence" in ours.body, "another divergence has another axis"
@@ -248,7 +249,7 @@ def test_markdown_and_figures(results: Results, analysis: AnalysisRows, tmp_path
 
 
 def test_heads_of_a_kind_are_framed(results: Results, analysis: AnalysisRows) -> None:
-    from lengthwise.report.head_maps import head_map_figures
+    from lengthwise.report.figures.head_maps import head_map_figures
 
     figures = {each.name: each for each in head_map_figures(analysis, "scan", results.encodings)}
     rows = [r for r in analysis.heads if (r["task"], r["seed"], r["group"]) == ("scan", 1, "unseen")]

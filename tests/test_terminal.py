@@ -7,14 +7,14 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from lengthwise.analysis.rows import load_rows
 from lengthwise.analysis.tables import distance_tables
 from lengthwise.records.comparison import compare
+from lengthwise.records.findings import read_findings
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report.phrases import beside, places
-from lengthwise.report.terminal_comparison import comparison_tables
-from lengthwise.report.terminal_show import show_tables
-from lengthwise.report.terminal_table import plain_table
+from lengthwise.report.model.phrases import beside, places
+from lengthwise.report.terminal.comparison import comparison_tables
+from lengthwise.report.terminal.show import show_tables
+from lengthwise.report.terminal.table import plain_table
 
 RESULTS = Path(__file__).parent.parent / "results"
 BATTERY, SCAN = RESULTS / "battery-small-symbols", RESULTS / "scan-attention"
@@ -143,7 +143,7 @@ def test_places() -> None:
 
 @pytest.mark.parametrize("as_published", [False, True])
 def test_published_distances_stand_only_beside_the_same_divergence(as_published: bool) -> None:
-    rows = load_rows(SCAN / "analysis", "distance")
+    rows = read_findings(SCAN / "analysis", "distance")
     text = "\n".join(printed(distance_tables(rows, "none", as_published), 100))
     assert "published order, these lengths: " in text
     assert ("  published t5" in text) == as_published

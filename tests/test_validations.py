@@ -11,10 +11,11 @@ from rich.console import Console
 
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.records.validations import exceeds, mean_swing, swing, validations
-from lengthwise.report import gallery, summaries, swings
-from lengthwise.report.steps_figures import RULES, best_rules, spoken, steps_figure, steps_of, steps_panel
-from lengthwise.report.tables import validations_table
-from lengthwise.report.terminal import overall_table, overall_tables
+from lengthwise.report.figures import gallery
+from lengthwise.report.figures.step_curves import RULES, best_rules, spoken, steps_figure, steps_of, steps_panel
+from lengthwise.report.model import summaries, swings
+from lengthwise.report.model.data_tables import validations_table
+from lengthwise.report.terminal.results import overall_table, overall_tables
 
 RESULTS = Path(__file__).parent.parent / "results"
 

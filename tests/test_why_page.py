@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lengthwise.analysis.rows import AnalysisRows, distance_label, load_analysis
+from lengthwise.records.findings import AnalysisRows, distance_label, load_analysis
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report import why
 from lengthwise.report.export import write_report
+from lengthwise.report.model import why
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/why.md").read_text()

@@ -17,17 +17,17 @@ import jinja2
 import numpy as np
 
 from lengthwise import configuration
-from lengthwise.analysis.rows import load_rows
 from lengthwise.records import published
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, figure
 from lengthwise.records.completeness import missing
+from lengthwise.records.findings import read_findings
 from lengthwise.records.published import Figure
 from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult, load_results
-from lengthwise.report import agreement
-from lengthwise.report.gallery import figures
-from lengthwise.report.layout_figures import Layout, ahead, layouts
-from lengthwise.report.phrases import places as places_words
+from lengthwise.report.figures.gallery import figures
+from lengthwise.report.figures.layouts import Layout, ahead, layouts
+from lengthwise.report.model import agreement
+from lengthwise.report.model.phrases import places as places_words
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -183,7 +183,7 @@ def cpu_ratios() -> list[float]:
 
 @cache
 def separator_rows(name: str, kind: str) -> list[dict[str, Any]]:
-    return load_rows(ROOT / "results" / name / "analysis", f"separator_{kind}")
+    return read_findings(ROOT / "results" / name / "analysis", f"separator_{kind}")
 
 
 def _of(name: str, kind: str, task: str, encoding: str, **wanted: Any) -> list[dict[str, Any]]:

@@ -141,7 +141,7 @@ def separator_command(
     as_json: AsJson = False,
 ) -> None:
     """What the separator is for: who looks there, what can be read there, what happens without it."""
-    from lengthwise.analysis.rows import SEPARATOR_KINDS
+    from lengthwise.records.findings import SEPARATOR_KINDS
 
     analysis = _analysis(
         runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out

@@ -15,15 +15,6 @@ from lengthwise.analysis import separator_tables, tables
 from lengthwise.analysis.failures import anatomy, outcomes_of
 from lengthwise.analysis.looking import distance_rows, example_maps, head_rows, probe_rows
 from lengthwise.analysis.material import Material, repeated_material, task_material, text_material
-from lengthwise.analysis.rows import (
-    ATTENTION,
-    EXCHANGES,
-    KNOCKOUTS,
-    PROBES,
-    SEPARATOR_KINDS,
-    AnalysisFolder,
-    Row,
-)
 from lengthwise.analysis.separator import SeparatorAnalysis, with_separator
 from lengthwise.analysis.source import (
     DecoderSource,
@@ -37,6 +28,15 @@ from lengthwise.analysis.subjects import Pair, Subject, pairs, subjects
 from lengthwise.engine.training import choose_device
 from lengthwise.errors import UserError
 from lengthwise.executors.local import WIDE, one_thread
+from lengthwise.records.findings import (
+    ATTENTION,
+    EXCHANGES,
+    KNOCKOUTS,
+    PROBES,
+    SEPARATOR_KINDS,
+    AnalysisFolder,
+    Row,
+)
 
 COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100, **dict.fromkeys(SEPARATOR_KINDS, 32)}
 """Examples of each length, where nothing is said; 10 is the published number for distances."""

@@ -8,9 +8,9 @@ from rich.text import Text
 from lengthwise.analysis.exchanges import EQUAL, LONGER, OWN, SHORTER
 from lengthwise.analysis.knockouts import KNOCKOUTS, NOTHING, SOURCE_FROM_SEPARATOR
 from lengthwise.analysis.regions import REGIONS, Region
-from lengthwise.analysis.rows import Row
 from lengthwise.analysis.tables import chosen_layers, counted, mean, names
-from lengthwise.report.terminal_table import plain_table, stacked
+from lengthwise.records.findings import Row
+from lengthwise.report.terminal.table import plain_table, stacked
 
 GROUPS = ("seen", "unseen")
 PARTS = ("within", "beyond")

@@ -7,11 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lengthwise.analysis.divergence import BOUND
-from lengthwise.analysis.published_distance import LAYERS, published_distances
-from lengthwise.analysis.rows import HEAD_KINDS, KIND, Row, distance_label, is_kind
-from lengthwise.report.summaries import thinned
-from lengthwise.report.terminal import MOST_LENGTHS
-from lengthwise.report.terminal_table import plain_table, stacked
+from lengthwise.records.findings import HEAD_KINDS, KIND, Row, distance_label, is_kind
+from lengthwise.records.published_distance import LAYERS, published_distances
+from lengthwise.report.model.summaries import thinned
+from lengthwise.report.terminal.results import MOST_LENGTHS
+from lengthwise.report.terminal.table import plain_table, stacked
 
 MOST_LAYERS = 13
 

@@ -38,7 +38,7 @@ def absolute_command(
         results = [verify_absolute(each, vocabulary, case, seed) for each in lengths_up_to(length) for case in CASES]
     if picture is not None:
         from lengthwise.analysis.theory_picture import absolute_figure
-        from lengthwise.report.picture import write_figure
+        from lengthwise.report.figures.picture import write_figure
 
         write_figure(absolute_figure(length, vocabulary, seed), picture)
     if as_json:
@@ -59,7 +59,7 @@ def relative_command(
         results = [verify_relative(each, vocabulary, case, seed) for each in lengths_up_to(length) for case in CASES]
     if picture is not None:
         from lengthwise.analysis.theory_picture import relative_figure
-        from lengthwise.report.picture import write_figure
+        from lengthwise.report.figures.picture import write_figure
 
         write_figure(relative_figure(length, vocabulary, seed), picture)
     if as_json:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lengthwise.analysis import theory
-from lengthwise.report.drawing import Figure, Place, Scale, dots, element, line, path, text, ticks, width_of
-from lengthwise.report.looks import PALETTE
+from lengthwise.report.figures.drawing import Figure, Place, Scale, dots, element, line, path, text, ticks, width_of
+from lengthwise.report.figures.palette import PALETTE
 
 WIDTH, HEIGHT = 380, 270
 LEFT, RIGHT, TOP, BOTTOM = 42, 360, 62, 230

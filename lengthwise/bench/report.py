@@ -14,7 +14,7 @@ from rich.table import Table
 from lengthwise.errors import UserError
 from lengthwise.records.files import write_json
 from lengthwise.records.provenance import provenance
-from lengthwise.report.terminal_table import plain_table, stacked
+from lengthwise.report.terminal.table import plain_table, stacked
 
 Columns = Mapping[str, str]
 """Name of a field -> heading; `%` in a heading shows a share, `TFLOP/s` divides by 10^12."""

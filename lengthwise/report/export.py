@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.errors import UserError
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import write_text
+from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.rows import Results
-from lengthwise.report import summaries, why
-from lengthwise.report.tables import failures_table, tables
-from lengthwise.report.why_tables import heads_table, why_tables
+from lengthwise.report.model import summaries, why
+from lengthwise.report.model.data_tables import failures_table, tables
+from lengthwise.report.model.why_tables import heads_table, why_tables
 
 ENDINGS = {".html": "html", ".md": "markdown", ".svg": "svg", ".png": "png"}
 """What a file's name says of its format."""
@@ -48,13 +48,13 @@ def _refuse_other_ending(path: Path, kind: str) -> None:
 
 
 def _page(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
-    from lengthwise.report.page import write_page
+    from lengthwise.report.html.page import write_page
 
     write_page(results, path, analysis)
 
 
 def _markdown(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
-    from lengthwise.report.markdown import document
+    from lengthwise.report.markdown.document import document
 
     write_text(path, document(results, analysis))
 
@@ -70,8 +70,8 @@ def _tables(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> 
 
 
 def _pictures(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
-    from lengthwise.report.gallery import figures
-    from lengthwise.report.picture import write_figure, write_picture
+    from lengthwise.report.figures.gallery import figures
+    from lengthwise.report.figures.picture import write_figure, write_picture
 
     if path.suffix.lower() == f".{kind}":
         write_picture(results, path)

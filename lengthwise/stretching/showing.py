@@ -7,7 +7,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lengthwise.stretching.published import PublishedRatio, ratios
+from lengthwise.records.published_ratios import ratios
+from lengthwise.report.model.phrases import perplexity as short
+from lengthwise.report.model.phrases import published_ratio as published_words
+from lengthwise.report.model.phrases import ratio as ratio_words
 from lengthwise.stretching.search import Growth, Search
 
 Row = dict[str, Any]
@@ -108,21 +111,6 @@ def _cells(rows: Sequence[Row], times: Sequence[int]) -> dict[str, list[str]]:
         return f"{short(row['perplexity'])} ({ratio}; {published_words(ratios().get((line, each)))})"
 
     return {line: [cell(line, each) for each in times] for line in family}
-
-
-def published_words(found: PublishedRatio | None) -> str:
-    """A dash where nothing was published."""
-    return "-" if found is None else f"{'> ' if found.at_least else ''}{ratio_words(found.ratio)}"
-
-
-def ratio_words(value: float) -> str:
-    """A ratio of perplexities."""
-    return f"{value:.2f}" if value < 10 else f"{value:.0f}" if value < 1000 else f"{value:.0e}"
-
-
-def short(value: float) -> str:
-    """A perplexity."""
-    return f"{value:.2f}" if value < 1000 else f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
 
 
 def titled(title: str, table: Table, caption: str = "") -> Group:
