@@ -294,5 +294,5 @@ def test_quickstart_beside_published(tmp_path: Path) -> None:
 
 
 def test_comparison_needs_no_torch() -> None:
-    program = "import sys\nfrom lengthwise.report.terminal import comparison, statistics\n"
+    program = "import sys\nfrom lengthwise.report.terminal import comparison, show\n"
     subprocess.run([sys.executable, "-c", program + "assert 'torch' not in sys.modules"], check=True)

@@ -17,7 +17,7 @@ from lengthwise.encodings.encoding import Encoding
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
-from lengthwise.report.figures.length_curves import FEW
+from lengthwise.report.model.length_curves import FEW
 from lengthwise.study import study_from
 
 ROOT = Path(__file__).parent.parent

@@ -7,7 +7,8 @@ import pytest
 
 from lengthwise.records.rows import Results, load_results
 from lengthwise.report.figures.gallery import figures
-from lengthwise.report.figures.layouts import Layout, ahead, layout_figure, layouts
+from lengthwise.report.figures.layouts import layout_figure
+from lengthwise.report.model.layouts import Layout, ahead, layouts
 
 RESULTS = Path(__file__).parent.parent / "results"
 

@@ -25,8 +25,8 @@ from lengthwise.records.published import Figure
 from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.report.figures.gallery import figures
-from lengthwise.report.figures.layouts import Layout, ahead, layouts
 from lengthwise.report.model import agreement
+from lengthwise.report.model.layouts import Layout, ahead, layouts
 from lengthwise.report.model.phrases import places as places_words
 
 HERE = Path(__file__).parent

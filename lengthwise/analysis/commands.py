@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from lengthwise.analysis import separator_tables, tables
 from lengthwise.analysis.failures import anatomy, outcomes_of
@@ -37,6 +36,7 @@ from lengthwise.records.findings import (
     AnalysisFolder,
     Row,
 )
+from lengthwise.report.model.table import Table
 
 COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100, **dict.fromkeys(SEPARATOR_KINDS, 32)}
 """Examples of each length, where nothing is said; 10 is the published number for distances."""
@@ -110,7 +110,7 @@ class Analysis:
                 rows = self._each(found, kind, lambda pair: self._pair(kind, pair))
             self._reference = None
         self.rows[kind] = rows
-        return tables.distance_tables(rows, rows[0]["reference"], self.wanted.as_published)
+        return tables.distance_tables(rows)
 
     def each_run(self, kinds: Sequence[str]) -> list[Table]:
         """Any of `heads`, `probes`, `failures` and SEPARATOR_KINDS; a run's weights are read once for all of them."""

@@ -7,10 +7,12 @@ from lengthwise.records.directory import make_folder
 from lengthwise.records.files import write_text
 from lengthwise.report.export import ENDINGS, file_name
 from lengthwise.report.figures.context_extension import entropy_figure, passkey_maps, ratio_figures, scale_maps
-from lengthwise.report.figures.overview import side_by_side
+from lengthwise.report.figures.panels import side_by_side
 from lengthwise.report.figures.picture import write_figure
-from lengthwise.report.html.context_extension import stretching_tables, write_stretching_page
+from lengthwise.report.html.context_extension import write_stretching_page
 from lengthwise.report.model.context_extension import StretchRows, load_stretch_rows
+from lengthwise.report.model.context_extension_tables import extension_values
+from lengthwise.report.model.table_csv import to_csv
 
 USUAL = {"html": "stretching.html", "csv": "stretching-csv", "svg": "stretching-svg", "png": "stretching-png"}
 """Where each format goes if nothing is said."""
@@ -36,8 +38,8 @@ def write_stretching_report(tables: Path, out: Path | None = None, kind: str | N
         write_stretching_page(rows, path)
     elif kind == "csv":
         make_folder(path)
-        for table in stretching_tables(rows):
-            write_text(path / f"{table.name}.csv", table.csv())
+        for table in extension_values(rows):
+            write_text(path / f"{table.name}.csv", to_csv(table))
     elif named:
         chosen = [figure for figure in ratio_figures(rows) if figure.name in PICTURED]
         write_figure(side_by_side("perplexity-ratio", "Perplexity relative to 1x, by context", chosen), path)

@@ -7,9 +7,12 @@ from lengthwise.records.directory import make_folder
 from lengthwise.records.files import write_text
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.rows import Results
-from lengthwise.report.model import summaries, why
-from lengthwise.report.model.data_tables import failures_table, tables
-from lengthwise.report.model.why_tables import heads_table, why_tables
+from lengthwise.report.model import summaries
+from lengthwise.report.model.data_tables import data_tables
+from lengthwise.report.model.finding_values import finding_values, head_values
+from lengthwise.report.model.findings import analysed, relevant
+from lengthwise.report.model.run_tables import failure_values
+from lengthwise.report.model.table_csv import to_csv
 
 ENDINGS = {".html": "html", ".md": "markdown", ".svg": "svg", ".png": "png"}
 """What a file's name says of its format."""
@@ -36,7 +39,7 @@ def write_report(
     path = out or Path(USUAL[kind])
     _refuse_other_ending(path, kind)
     {"html": _page, "markdown": _markdown, "csv": _tables, "svg": _pictures, "png": _pictures}[kind](
-        results, why.relevant(results, analysis), path, kind
+        results, relevant(results, analysis), path, kind
     )
     return path
 
@@ -61,12 +64,12 @@ def _markdown(results: Results, analysis: AnalysisRows, path: Path, kind: str) -
 
 def _tables(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
     make_folder(path)
-    tasks = why.analysed(results, analysis)
-    found = [*tables(results), failures_table(results), *why_tables(analysis, tasks)]
+    tasks = analysed(results, analysis)
+    found = [*data_tables(results), failure_values(results), *finding_values(analysis, tasks)]
     if analysis.heads:
-        found.append(heads_table(analysis, tasks))
+        found.append(head_values(analysis, tasks))
     for table in found:
-        write_text(path / f"{table.name}.csv", table.csv())
+        write_text(path / f"{table.name}.csv", to_csv(table))
 
 
 def _pictures(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:

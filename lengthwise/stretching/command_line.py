@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
     from lengthwise.engine.training import Progress
+    from lengthwise.report.model.table import Table
     from lengthwise.stretching.commands import Extending
 
 extend_app = typer.Typer(
@@ -295,7 +294,8 @@ def _extending(
         yield made
 
 
-def _show(extending: "Extending", tables: "list[Group]", out: Path | None, as_json: bool) -> None:
+def _show(extending: "Extending", tables: "list[Table]", out: Path | None, as_json: bool) -> None:
+    from lengthwise.report.terminal.table import to_terminal
     from lengthwise.stretching.commands import keep
 
     keep(extending.rows, out)
@@ -303,7 +303,7 @@ def _show(extending: "Extending", tables: "list[Group]", out: Path | None, as_js
         console.print_json(json.dumps(extending.rows))
         return
     for table in tables:
-        console.print(table)
+        console.print(to_terminal(table))
         console.print()
 
 

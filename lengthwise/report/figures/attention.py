@@ -4,14 +4,15 @@ import math
 from collections.abc import Sequence
 
 from lengthwise.report.figures.drawing import Figure, Scale, element, labels, shortened, text, width_of
-from lengthwise.report.figures.palette import looks, shade
-from lengthwise.report.figures.panels import Line, Panel, Sign, arranged, grid, lowered
-from lengthwise.report.model import why
+from lengthwise.report.figures.palette import shade, styles
+from lengthwise.report.figures.panels import LegendEntry, Panel, Series, arranged, grid, lowered
+from lengthwise.report.model.attention_distances import DistanceComparison, Distances
+from lengthwise.report.model.head_statistics import LayerStatistics, shown_group
 
 
-def distance_figure(comparison: why.Comparison, encodings: list[str]) -> Figure:
+def distance_figure(comparison: DistanceComparison, encodings: list[str]) -> Figure:
     """Ours by layer; published values as dashes where they are of the same divergence, else in a panel of their own."""
-    look, lines = looks(encodings), comparison.lines
+    look, lines = styles(encodings), comparison.lines
     alike = comparison.variant == "distance-published"
     ours = [_distance_line(each.by_layer, look, each) for each in lines]
     theirs = [_distance_line(each.published, look, each, dashes="5 3") for each in lines if each.published]
@@ -29,9 +30,9 @@ def distance_figure(comparison: why.Comparison, encodings: list[str]) -> Figure:
     ]
     if theirs and not alike:
         panels.append(Panel("Published, their divergence", "layer", theirs, (0.8, 12.2), 1.05 * max(published)))
-    legend = [Sign(each.label, _distance_line({}, look, each)) for each in lines]
+    legend = [LegendEntry(each.label, _distance_line({}, look, each)) for each in lines]
     if theirs:
-        legend.append(Sign("published", Line([], dashes="5 3")))
+        legend.append(LegendEntry("published", Series([], dashes="5 3")))
     pairing = "same" if comparison.same_seed else "different"
     said = ", ".join(f"{each.label} {each.overall:.3f}" for each in lines)
     return grid(
@@ -44,18 +45,18 @@ def distance_figure(comparison: why.Comparison, encodings: list[str]) -> Figure:
 
 
 def _distance_line(
-    by_layer: dict[int, float], look: dict[str, tuple[str, str]], of: why.Distances, dashes: str = ""
-) -> Line:
+    by_layer: dict[int, float], look: dict[str, tuple[str, str]], of: Distances, dashes: str = ""
+) -> Series:
     points = [(float(layer), value) for layer, value in sorted(by_layer.items())]
     if of.encoding == of.reference:
-        return Line(points, "currentColor", "" if dashes else "m-0.9,-0.9h1.8v1.8h-1.8z", dashes or "2 2", 0.8)
+        return Series(points, "currentColor", "" if dashes else "m-0.9,-0.9h1.8v1.8h-1.8z", dashes or "2 2", 0.8)
     colour, shape = look[of.encoding]
-    return Line(points, colour, "" if dashes else shape, dashes)
+    return Series(points, colour, "" if dashes else shape, dashes)
 
 
-def reach_figure(every: Sequence[why.LayerLooks], task: str, encodings: list[str]) -> Figure:
+def reach_figure(every: Sequence[LayerStatistics], task: str, encodings: list[str]) -> Figure:
     """How much attention falls how far back: a bar for each layer of each encoding."""
-    group = why.shown_group(every)
+    group = shown_group(every)
     chosen = [each for each in every if each.group == group]
     edges = max((each.reach for each in chosen), key=len)
     colours = [shade(0.12 + 0.88 * i / max(1, len(edges) - 1)) for i in range(len(edges))]
@@ -114,11 +115,11 @@ def _with_bins(figure: Figure, edges: list[int], colours: list[str]) -> Figure:
     return lowered(figure, "".join(body), y + 10)
 
 
-def by_position_figures(every: Sequence[why.LayerLooks], task: str, encodings: list[str]) -> list[Figure]:
+def by_position_figures(every: Sequence[LayerStatistics], task: str, encodings: list[str]) -> list[Figure]:
     """Entropy and the share of the first token at each position: a line for each layer, and what even attention has."""
-    group = why.shown_group(every)
+    group = shown_group(every)
     chosen = [each for each in every if each.group == group]
-    look = looks(encodings)
+    look = styles(encodings)
     shown = [encoding for encoding in encodings if any(each.encoding == encoding for each in chosen)]
     bound = max((each.entropy_bound for each in chosen), key=len)
     even = [1 / (i + 1) for i in range(len(bound))]
@@ -152,17 +153,17 @@ def by_position_figures(every: Sequence[why.LayerLooks], task: str, encodings: l
                 f"{limit[-1]:.2f}): {said}.",
                 panels,
                 [
-                    Sign(limit_name, Line([], dashes="3 3", opacity=0.8)),
-                    Sign("layers, L1 pale, the last full", Line([])),
+                    LegendEntry(limit_name, Series([], dashes="3 3", opacity=0.8)),
+                    LegendEntry("layers, L1 pale, the last full", Series([])),
                 ],
             )
         )
     return found
 
 
-def _values(of: why.LayerLooks, name: str) -> list[float]:
+def _values(of: LayerStatistics, name: str) -> list[float]:
     return of.entropy if name == "entropy" else of.first
 
 
-def _positions(values: list[float], colour: str, dashes: str = "", opacity: float = 1.0, end: str = "") -> Line:
-    return Line([(float(i + 1), v) for i, v in enumerate(values)], colour, dashes=dashes, opacity=opacity, end=end)
+def _positions(values: list[float], colour: str, dashes: str = "", opacity: float = 1.0, end: str = "") -> Series:
+    return Series([(float(i + 1), v) for i, v in enumerate(values)], colour, dashes=dashes, opacity=opacity, end=end)

@@ -17,7 +17,7 @@ from lengthwise.report.figures.drawing import (
     width_of,
 )
 from lengthwise.report.figures.palette import PALETTE, SHAPES, shade, text_on
-from lengthwise.report.figures.panels import Line, Panel, Sign, arranged, grid, lowered
+from lengthwise.report.figures.panels import LegendEntry, Panel, Series, arranged, grid, lowered
 from lengthwise.report.model.context_extension import FittedLine, Row, StretchRows
 
 WIDTH, HEIGHT = 380.0, 240.0
@@ -175,13 +175,13 @@ def entropy_figure(rows: Sequence[Row]) -> Figure | None:
     if not known:
         return None
     positions = sorted({row["position"] for row in known})
-    bound = Line([(p, math.log2(p + 1)) for p in positions], dashes="2 3", opacity=0.7)
-    lines, signs, said = [bound], [Sign("at most", bound)], []
+    bound = Series([(p, math.log2(p + 1)) for p in positions], dashes="2 3", opacity=0.7)
+    lines, signs, said = [bound], [LegendEntry("at most", bound)], []
     for number, variant in enumerate(dict.fromkeys(row["variant"] for row in known)):
         own = [row for row in known if row["variant"] == variant]
         points = [(p, _mean([row["bits"] for row in own if row["position"] == p])) for p in positions]
-        lines.append(Line(points, PALETTE[number]))
-        signs.append(Sign(variant, lines[-1]))
+        lines.append(Series(points, PALETTE[number]))
+        signs.append(LegendEntry(variant, lines[-1]))
         said.append(f"{variant}: {points[-1][1]:.2f} bits at position {positions[-1]:,}")
     top = math.log2(positions[-1] + 1)
     panel = Panel("Entropy of attention", "position", lines, (0, positions[-1]), top)

@@ -6,7 +6,7 @@ from html import escape
 
 from lengthwise.report.figures.palette import INK
 
-Place = tuple[float, float]
+Point = tuple[float, float]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 
@@ -107,17 +107,17 @@ def line(x1: float, y1: float, x2: float, y2: float, width: float = 1, **attribu
     return element("path", d=places, stroke=attributes.pop("stroke", "currentColor"), stroke_width=width, **attributes)
 
 
-def path(places: Iterable[Place]) -> str:
+def path(places: Iterable[Point]) -> str:
     """The data of a path from place to place."""
     return "M" + "L".join(f"{number(x)},{number(y)}" for x, y in places)
 
 
-def dots(places: Iterable[Place]) -> str:
+def dots(places: Iterable[Point]) -> str:
     """The data of a path that is nothing but points: drawn with round ends they are dots of the width of the line."""
     return "".join(f"M{number(x)},{number(y)}h0" for x, y in places)
 
 
-def marks(places: Iterable[Place], shape: str, size: float, colour: str, **attributes: float | str | None) -> str:
+def marks(places: Iterable[Point], shape: str, size: float, colour: str, **attributes: float | str | None) -> str:
     """The same shape at several places."""
     return "".join(
         element(

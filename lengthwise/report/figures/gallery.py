@@ -1,25 +1,21 @@
 """Every figure of a study, made from its results."""
 
-import numpy as np
-
 from lengthwise.records.findings import AnalysisRows
-from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import paired_differences, ranking
 from lengthwise.records.rows import Results
+from lengthwise.report.figures.differences import DifferenceRow, differences_figure
 from lengthwise.report.figures.drawing import Figure
-from lengthwise.report.figures.findings import findings
+from lengthwise.report.figures.findings import every_finding_figure
+from lengthwise.report.figures.heat_map import HeatCell, heat_map
 from lengthwise.report.figures.layouts import layout_figure
-from lengthwise.report.figures.length_curves import accuracy_by_length, curves_of, panel
-from lengthwise.report.figures.overview import (
-    DifferenceRow,
-    HeatCell,
-    differences_figure,
-    heat_map,
-    ranking_figure,
-    side_by_side,
-)
+from lengthwise.report.figures.length_curves import accuracy_by_length, panel
+from lengthwise.report.figures.panels import side_by_side
+from lengthwise.report.figures.ranking import ranking_figure
 from lengthwise.report.figures.step_curves import steps_figure
 from lengthwise.report.model import reference, summaries
+from lengthwise.report.model.accuracy_tables import task_notes
+from lengthwise.report.model.difference_tables import task_differences
+from lengthwise.report.model.length_curves import curves_of
 
 
 def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figure]:
@@ -31,7 +27,7 @@ def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figu
     maps = heat_maps(results)
     found.append(side_by_side("heat-map", "Exact match on unseen lengths", maps) if len(maps) > 1 else maps[0])
     found += [figure for figure in (layout_figure(results), ranking_of(results), differences_of(results)) if figure]
-    return found + [figure for each in findings(results, analysis or AnalysisRows()) for figure in each.figures]
+    return found + every_finding_figure(results, analysis or AnalysisRows())
 
 
 def ranking_of(results: Results) -> Figure | None:
@@ -54,22 +50,18 @@ def heat_maps(results: Results) -> list[Figure]:
     published: dict[tuple[str, str], HeatCell] = {}
     for task in results.tasks:
         for encoding in results.encodings:
-            if cell := summaries.cell(results, task, encoding, seen=False):
+            if cell := summaries.accuracy(results, task, encoding, seen=False):
                 ours[task, encoding] = HeatCell(cell.mean, bool(cell.unlearned))
             if theirs := reference.cell(results, task, encoding):
                 published[task, encoding] = HeatCell(theirs.mean)
-    maps = [heat_map("heat-map-ours", "Ours, unseen lengths", ours, results.tasks, results.encodings, notes(results))]
+    maps = [
+        heat_map("heat-map-ours", "Ours, unseen lengths", ours, results.tasks, results.encodings, task_notes(results))
+    ]
     if published:
         encodings = [encoding for encoding in results.encodings if any(key[1] == encoding for key in published)]
         title = "Published, unseen lengths"
         maps.append(heat_map("heat-map-published", title, published, results.tasks, encodings, {}))
     return maps
-
-
-def notes(results: Results) -> dict[str, str]:
-    """Tasks that tell encodings apart no more, and why."""
-    found = outcomes(results)
-    return dict.fromkeys(found.saturated, "saturated") | dict.fromkeys(found.dead, "dead")
 
 
 def differences_of(results: Results) -> Figure | None:
@@ -87,14 +79,3 @@ def differences_of(results: Results) -> Figure | None:
 
 def _spread(is_range: bool) -> str:
     return "range of the seeds" if is_range else "95 % interval"
-
-
-def task_differences(results: Results, encoding: str, baseline: str) -> dict[str, float]:
-    """Task -> mean over the seeds that both have of how much better than the baseline the encoding is."""
-    accuracies = results.accuracies()
-    found = {}
-    for task in results.tasks:
-        own, other = accuracies.get((task, encoding), {}), accuracies.get((task, baseline), {})
-        if seeds := own.keys() & other.keys():
-            found[task] = float(np.mean([own[seed] - other[seed] for seed in seeds]))
-    return found

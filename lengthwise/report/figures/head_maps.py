@@ -4,7 +4,8 @@ from lengthwise.records.findings import AnalysisRows, Row, is_kind
 from lengthwise.report.figures.drawing import Figure, element, labels, shortened, text, width_of
 from lengthwise.report.figures.palette import shade, text_on
 from lengthwise.report.figures.panels import arranged, lowered
-from lengthwise.report.model import why
+from lengthwise.report.model.grouping import grouped
+from lengthwise.report.model.head_statistics import KIND_NAMES, SCORES, first_seeds
 
 NUMBERED = 16
 """Cells of a map that have room for their numbers."""
@@ -12,10 +13,10 @@ NUMBERED = 16
 
 def head_map_figures(analysis: AnalysisRows, task: str, encodings: list[str]) -> list[Figure]:
     """Layers by heads of one run of each encoding, once for each score."""
-    rows = why.first_seeds(row for row in analysis.heads if row["task"] == task)
+    rows = first_seeds(row for row in analysis.heads if row["task"] == task)
     group = "unseen" if any(row["group"] == "unseen" for row in rows) else "seen"
     chosen = [row for row in rows if row["group"] == group]
-    known = [score for score in why.SCORES if any(row[score] is not None for row in chosen)]
+    known = [score for score in SCORES if any(row[score] is not None for row in chosen)]
     return [_head_maps(chosen, score, task, group, encodings) for score in known]
 
 
@@ -43,7 +44,7 @@ def _head_maps(rows: list[Row], score: str, task: str, group: str, encodings: li
         )
     seeds = "/".join(map(str, sorted({row["seed"] for row in rows})))
     columns = max(1, int(830 / (48 + heads * wide)))
-    name = why.SCORES[score]
+    name = SCORES[score]
     drawn = arranged(
         f"attention-heads-{score.replace('_', '-')}-{task}",
         f"{name[0].upper()}{name[1:]} of each head on {task}, {group} lengths, seed {seeds}",
@@ -54,7 +55,7 @@ def _head_maps(rows: list[Row], score: str, task: str, group: str, encodings: li
         columns,
     )
     scale = f"rows: layers, columns: heads; pale 0, dark {top:.3g}"
-    scale += "; framed: heads of this kind" if score in why.KIND_NAMES else ""
+    scale += "; framed: heads of this kind" if score in KIND_NAMES else ""
     return lowered(drawn, text(scale, 4, 13, 10.5, quiet=True), 22, width_of(scale, 10.5) + 8)
 
 
@@ -73,7 +74,7 @@ def _numbered(rows: list[Row], score: str, top: float, wide: float, tall: float)
 
 def _shaded(rows: list[Row], score: str, top: float, wide: float, tall: float) -> str:
     """Cells without numbers: one path for each of 21 shades."""
-    places: dict[int, list[Row]] = why.grouped(
+    places: dict[int, list[Row]] = grouped(
         (row for row in rows if row[score] is not None), lambda row: round(min(1.0, row[score] / top) * 20)
     )
     body = []
@@ -88,7 +89,7 @@ def _shaded(rows: list[Row], score: str, top: float, wide: float, tall: float) -
 
 def _frames(rows: list[Row], score: str, wide: float, tall: float) -> str:
     """Around heads of the kind that the score is of."""
-    chosen = [row for row in rows if score in why.KIND_NAMES and is_kind(row, score)]
+    chosen = [row for row in rows if score in KIND_NAMES and is_kind(row, score)]
     data = "".join(
         f"M{36.5 + (row['head'] - 1) * wide:.1f},{22.5 + (row['layer'] - 1) * tall:.1f}"
         f"h{wide - 1:.1f}v{tall - 1:.1f}h{1 - wide:.1f}z"

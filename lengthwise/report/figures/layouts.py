@@ -1,46 +1,19 @@
 """Accuracy by the layout of a task: how many tokens its first word and its separator take."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 
 from lengthwise.records.rows import Results
 from lengthwise.report.figures.drawing import Figure, element, line, marks, text, width_of
-from lengthwise.report.figures.overview import HeatCell, heat_cell
-from lengthwise.report.figures.palette import looks
+from lengthwise.report.figures.heat_map import HeatCell, heat_cell
+from lengthwise.report.figures.palette import styles
 from lengthwise.report.model import summaries
+from lengthwise.report.model.layouts import Layout, layouts
 
 WIDE, TALL, GAP = 42.0, 24.0, 10.0
 TITLE = 62.0
 """Height of what stands above the cells of a task."""
 SEPARATOR = "tokens of its separator"
-
-
-@dataclass(frozen=True, order=True)
-class Layout:
-    prefix: int
-    separator: int
-    """Both in tokens; 0: as many as the task's words take."""
-
-
-def layouts(results: Results) -> dict[str, dict[Layout, str]]:
-    """Task without its layout -> layout -> its title; of tasks that a study has in several layouts."""
-    found: dict[str, dict[Layout, str]] = {}
-    for run in results.runs:
-        settings = run.description["settings"]
-        layout = Layout(settings["data"].get("prefix_tokens", 0), settings["data"].get("separator_tokens", 0))
-        found.setdefault(settings["task"]["name"], {})[layout] = run.description["task"]
-    return {task: dict(sorted(by_layout.items())) for task, by_layout in found.items() if len(by_layout) > 1}
-
-
-def ahead(results: Results, titles: Mapping[Layout, str], first: str, second: str, least: float = 0.1) -> int:
-    """In how many layouts of a task the first encoding is ahead of the second by more than `least`."""
-    differences = []
-    for title in titles.values():
-        cells = [summaries.cell(results, title, encoding, seen=False) for encoding in (first, second)]
-        if cells[0] and cells[1]:
-            differences.append(cells[0].mean - cells[1].mean)
-    return sum(difference > least for difference in differences)
 
 
 def layout_figure(results: Results) -> Figure | None:
@@ -68,7 +41,7 @@ def layout_figure(results: Results) -> Figure | None:
 
 def _block(results: Results, task: str, titles: Mapping[Layout, str], left: float) -> tuple[str, float, str]:
     """The drawing of a task, its width, and what it says."""
-    look = looks(results.encodings)
+    look = styles(results.encodings)
     body = [text(task, 2, 15, 13, weight=600)]
     body.append(text(SEPARATOR, left - 8, TITLE - 8, 10.5, "end", quiet=True))
     for row, encoding in enumerate(results.encodings):
@@ -87,7 +60,7 @@ def _block(results: Results, task: str, titles: Mapping[Layout, str], left: floa
             here = x + WIDE * column
             body.append(text(str(layout.separator or "own"), here + WIDE / 2, TITLE - 8, 11, "middle"))
             for row, encoding in enumerate(results.encodings):
-                found = summaries.cell(results, titles[layout], encoding, seen=False)
+                found = summaries.accuracy(results, titles[layout], encoding, seen=False)
                 cell = HeatCell(found.mean, bool(found.unlearned)) if found else None
                 body.append(heat_cell(cell, here, TITLE + TALL * row, WIDE, TALL))
                 if found:

@@ -1,9 +1,6 @@
 """Small multiples of accuracy by length: ours as lines, the published ones as dashes; all go up from 0 to 1."""
 
-from dataclasses import dataclass
-
 from lengthwise.records.rows import Results
-from lengthwise.records.statistics import Interval
 from lengthwise.report.figures.drawing import (
     Figure,
     Scale,
@@ -17,86 +14,21 @@ from lengthwise.report.figures.drawing import (
     text,
     ticks,
 )
-from lengthwise.report.figures.palette import looks
-from lengthwise.report.model import reference
-from lengthwise.report.model.summaries import examples_by_length, mean_and_interval, require_runs, spread_words
+from lengthwise.report.figures.palette import styles
+from lengthwise.report.model.length_curves import LengthCurves, curves_of
+from lengthwise.report.model.summaries import require_runs, spread_words
 
 WIDTH, HEIGHT = 330, 234
 LEFT, RIGHT, TOP, BOTTOM = 30, 250, 44, 202
 """Where the axes are; right of them is room for the names of the lines."""
 MOST_NAMES = 7
 """More lines than this cannot all be named where they end."""
-FEW = 50
-"""Examples: the accuracy of fewer is coarse, and the drawing says so."""
 
 
-@dataclass(frozen=True)
-class CurvePoint:
-    """One encoding at one length of one task."""
-
-    encoding: str
-    length: int
-    mean: float
-    interval: Interval | None
-    by_seed: list[float]
-    published: float | None
-    chance: float
-    n: int
-    """Examples that each seed was asked."""
-
-
-@dataclass(frozen=True)
-class Curves:
-    """The curves of one task."""
-
-    task: str
-    longest_trained: int
-    points: list[CurvePoint]
-    published: dict[str, dict[int, float]]
-    """Encoding -> length -> published accuracy, also where we have not tested."""
-
-    def of(self, encoding: str) -> list[CurvePoint]:
-        return [point for point in self.points if point.encoding == encoding]
-
-    @property
-    def span(self) -> tuple[float, float]:
-        lengths = [point.length for point in self.points]
-        return min(lengths) - 0.5, max(lengths) + 0.5
-
-    @property
-    def fewest(self) -> int:
-        """Examples at a length."""
-        return min(point.n for point in self.points)
-
-    @property
-    def few(self) -> bool:
-        return self.fewest < FEW
-
-
-def curves_of(results: Results, task: str, checkpoint: str = "last") -> Curves:
-    chance = _chance(results, task)
-    published = {encoding: reference.curve(results, task, encoding) for encoding in results.encodings}
-    examples = examples_by_length(results, task)
-    points = [
-        CurvePoint(
-            encoding,
-            length,
-            *mean_and_interval(values),
-            values,
-            published[encoding].get(length),
-            chance.get(length, 0.0),
-            examples[length],
-        )
-        for encoding in results.encodings
-        for length, values in results.by_length(task, encoding, checkpoint).items()
-    ]
-    return Curves(task, results.train_length(task), points, published)
-
-
-def panel(curves: Curves, encodings: list[str], span: tuple[float, float]) -> Figure:
+def panel(curves: LengthCurves, encodings: list[str], span: tuple[float, float]) -> Figure:
     """One task; `span` is the first and the last length of its axis."""
     x, y = Scale(span, (LEFT, RIGHT)), Scale((0, 1), (BOTTOM, TOP))
-    look = looks(encodings)
+    look = styles(encodings)
     shown = [encoding for encoding in encodings if curves.of(encoding)]
     body = [_axes(curves, x, y), _chance_line(curves, x, y)]
     for encoding in shown:
@@ -113,18 +45,13 @@ def panel(curves: Curves, encodings: list[str], span: tuple[float, float]) -> Fi
     )
 
 
-def spoken(curves: Curves, encodings: list[str]) -> str:
+def spoken(curves: LengthCurves, encodings: list[str]) -> str:
     """What a screen reader says instead of the curves."""
     ends = [(encoding, curves.of(encoding)[-1]) for encoding in encodings]
     said = ", ".join(f"{encoding} {end.mean:.2f} at length {end.length}" for encoding, end in ends)
     trained = f"Training ends at length {curves.longest_trained}."
     few = f" Some lengths have few examples, the fewest {curves.fewest}." if curves.few else ""
     return f"Exact match on {curves.task} by length. {trained} At the longest length: {said}.{few}"
-
-
-def shared_span(every: list[Curves]) -> tuple[float, float]:
-    """The first and last length of all tasks: with it also the axes of lengths are alike."""
-    return min(curves.span[0] for curves in every), max(curves.span[1] for curves in every)
 
 
 def accuracy_by_length(results: Results, checkpoint: str = "last", columns: int = 3) -> Figure:
@@ -152,7 +79,7 @@ def accuracy_by_length(results: Results, checkpoint: str = "last", columns: int 
 
 def legend(encodings: list[str], width: float, has_published: bool, spread: str) -> Figure:
     """What the lines mean; `spread`: what the shades are called."""
-    look = looks(encodings)
+    look = styles(encodings)
     body, x, y = [], 14.0, 18.0
     for encoding in encodings:
         wide = 26 + 6.4 * len(encoding)
@@ -175,7 +102,7 @@ def legend(encodings: list[str], width: float, has_published: bool, spread: str)
     return Figure("legend", "Legend", "", width, y + 12, "".join(body))
 
 
-def _axes(curves: Curves, x: Scale, y: Scale) -> str:
+def _axes(curves: LengthCurves, x: Scale, y: Scale) -> str:
     body = [text(shortened(curves.task, 250, 13), LEFT, 15, 13, weight=600)]
     trained = min(x(curves.longest_trained + 0.5), RIGHT)
     body.append(
@@ -200,7 +127,7 @@ def _axes(curves: Curves, x: Scale, y: Scale) -> str:
     return "".join(body)
 
 
-def _chance_line(curves: Curves, x: Scale, y: Scale) -> str:
+def _chance_line(curves: LengthCurves, x: Scale, y: Scale) -> str:
     chance = dict(sorted({point.length: point.chance for point in curves.points}.items()))
     places = path((x(length), y(value)) for length, value in chance.items())
     return element(
@@ -214,7 +141,7 @@ def _chance_line(curves: Curves, x: Scale, y: Scale) -> str:
     )
 
 
-def _curve(curves: Curves, encoding: str, look: tuple[str, str], x: Scale, y: Scale) -> str:
+def _curve(curves: LengthCurves, encoding: str, look: tuple[str, str], x: Scale, y: Scale) -> str:
     colour, shape = look
     points = curves.of(encoding)
     line_of = {"fill": "none", "stroke": colour, "stroke_linejoin": "round"}
@@ -239,7 +166,7 @@ def _curve(curves: Curves, encoding: str, look: tuple[str, str], x: Scale, y: Sc
     return element("g", "".join(body), data_encoding=encoding)
 
 
-def _names(curves: Curves, encodings: list[str], look: dict[str, tuple[str, str]], x: Scale, y: Scale) -> str:
+def _names(curves: LengthCurves, encodings: list[str], look: dict[str, tuple[str, str]], x: Scale, y: Scale) -> str:
     """Each line's name where it ends."""
     ends = [curves.of(encoding)[-1] for encoding in encodings]
     places = apart([y(end.mean) for end in ends], 12, TOP + 4, BOTTOM - 8)  # above the axis, not on it
@@ -255,13 +182,3 @@ def _names(curves: Curves, encodings: list[str], look: dict[str, tuple[str, str]
         ]
         body.append(element("g", "".join(name), data_encoding=encoding))
     return "".join(body)
-
-
-def _chance(results: Results, task: str) -> dict[int, float]:
-    """Length -> chance; several buckets may share a length."""
-    sums: dict[int, tuple[float, int]] = {}
-    for row in results.rows:
-        if row["task"] == task and row["checkpoint"] == "last":
-            total, n = sums.get(row["length"], (0.0, 0))
-            sums[row["length"]] = total + row["chance"] * row["n"], n + row["n"]
-    return {length: total / n for length, (total, n) in sums.items()}

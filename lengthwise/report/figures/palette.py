@@ -31,11 +31,11 @@ SCALE = ("#f4f1e6", "#c5dfc9", "#7fbfc0", "#3f8fb5", "#2b5c97", "#1d2f6b")
 DARK_SCALE = ("#262b32", "#2c4a66", "#2f7090", "#4c9b9f", "#93c5a1", "#e6edc9")
 """The same on near-black paper, where 0 must not shine: lightness rises evenly."""
 
-ERRORS = {"correct": "#6f9f86", "wrong_symbol": "#c98b5f", "stopped_early": "#7d8fb8", "ran_on": "#b98fb0"}
-"""Colours of what becomes of an answer, the same as in `page.css`."""
+ERROR_COLOURS = {"correct": "#6f9f86", "wrong_symbol": "#c98b5f", "stopped_early": "#7d8fb8", "ran_on": "#b98fb0"}
+"""Colours of what becomes of an answer, the same as in `templates/page.css`."""
 
 
-def looks(encodings: list[str]) -> dict[str, tuple[str, str]]:
+def styles(encodings: list[str]) -> dict[str, tuple[str, str]]:
     """Encoding -> colour and shape."""
     others = [encoding for encoding in encodings if encoding not in FAMILIAR]
     taken = {FAMILIAR.index(encoding) for encoding in encodings if encoding in FAMILIAR}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lengthwise.report.figures.drawing import (
     Figure,
-    Place,
+    Point,
     Scale,
     apart,
     element,
@@ -29,8 +29,8 @@ MOST_POINTS = 120
 
 
 @dataclass(frozen=True)
-class Line:
-    points: list[Place]
+class Series:
+    points: list[Point]
     colour: str = "currentColor"
     shape: str = ""
     """Of a mark at every point, see `every`."""
@@ -50,7 +50,7 @@ class Line:
 class Panel:
     title: str
     across: str
-    lines: list[Line]
+    lines: list[Series]
     span: tuple[float, float]
     top: float
     """The greatest value of the axis that goes up; the least is 0."""
@@ -60,15 +60,15 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Sign:
+class LegendEntry:
     """An entry of a legend."""
 
     name: str
-    line: Line
+    line: Series
 
 
 def grid(
-    name: str, title: str, description: str, panels: Sequence[Panel], legend: Sequence[Sign], columns: int = 3
+    name: str, title: str, description: str, panels: Sequence[Panel], legend: Sequence[LegendEntry], columns: int = 3
 ) -> Figure:
     bodies = [draw(panel) for panel in panels]
     return arranged(name, title, description, bodies, (WIDTH, HEIGHT), legend, columns)
@@ -79,8 +79,8 @@ def arranged(
     title: str,
     description: str,
     bodies: Sequence[str],
-    size: Place,
-    legend: Sequence[Sign],
+    size: Point,
+    legend: Sequence[LegendEntry],
     columns: int = 3,
 ) -> Figure:
     """Drawings of one size, at most `columns` in a row, under a legend."""
@@ -108,7 +108,7 @@ def lowered(figure: Figure, above: str, height: float, width: float = 0.0) -> Fi
     return Figure(figure.name, figure.title, figure.description, width, figure.height + height, above + moved)
 
 
-def legend_row(legend: Sequence[Sign], width: float) -> tuple[str, float]:
+def legend_row(legend: Sequence[LegendEntry], width: float) -> tuple[str, float]:
     """The legend and its height; it goes on in a new row where there is no room."""
     if not legend:
         return "", 0.0
@@ -154,7 +154,7 @@ def draw(panel: Panel) -> str:
     return "".join(body)
 
 
-def thinned(points: list[Place], keep_all: bool) -> list[Place]:
+def thinned(points: list[Point], keep_all: bool) -> list[Point]:
     """Every k-th point and the last."""
     every = 1 if keep_all else math.ceil(len(points) / MOST_POINTS)
     return points if every == 1 else [*points[:-1:every], points[-1]]
@@ -167,11 +167,11 @@ def steps(top: float) -> list[float]:
     return [round(i * step, 6) for i in range(int(top / step + 1e-6) + 1)]
 
 
-def _marks(of: Line, places: list[Place]) -> str:
+def _marks(of: Series, places: list[Point]) -> str:
     return marks(places[::-1][:: of.every][::-1], of.shape, 3, of.colour) if of.shape else ""
 
 
-def _stroke(of: Line, places: list[Place]) -> str:
+def _stroke(of: Series, places: list[Point]) -> str:
     return element(
         "path",
         d=path(places),
@@ -182,4 +182,20 @@ def _stroke(of: Line, places: list[Place]) -> str:
         class_=of.kind or None,
         stroke_dasharray=of.dashes or None,
         stroke_linejoin="round",
+    )
+
+
+def side_by_side(name: str, title: str, figures: list[Figure]) -> Figure:
+    """Several figures as one."""
+    body, x = [], 0.0
+    for each in figures:
+        body.append(element("g", each.body, transform=f"translate({x:.0f},0)"))
+        x += each.width + 24
+    return Figure(
+        name,
+        title,
+        " ".join(each.description for each in figures),
+        x - 24,
+        max(f.height for f in figures),
+        "".join(body),
     )

@@ -1,43 +1,48 @@
 """One self-contained HTML page about a study; it loads nothing from anywhere."""
 
 import json
-from collections.abc import Iterable
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings
-from lengthwise.records.comparison import Comparison
 from lengthwise.records.completeness import missing
-from lengthwise.records.equivalence import MARGIN
 from lengthwise.records.files import replace
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
 from lengthwise.records.rows import Results, RunResult
-from lengthwise.records.validations import LAST, NOTICEABLE, mean_swing
+from lengthwise.records.validations import LAST, NOTICEABLE
 from lengthwise.report.figures import gallery
+from lengthwise.report.figures.findings import finding_figures
 from lengthwise.report.figures.layouts import layout_figure
-from lengthwise.report.figures.length_curves import (
-    BOTTOM,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    Curves,
-    curves_of,
-    panel,
-    shared_span,
-)
-from lengthwise.report.figures.palette import looks
-from lengthwise.report.figures.step_curves import NEVER_CHOSEN, best_rules, steps_of, steps_panel, watched_examples
+from lengthwise.report.figures.length_curves import BOTTOM, LEFT, RIGHT, TOP, WIDTH, panel
+from lengthwise.report.figures.palette import styles
+from lengthwise.report.figures.step_curves import steps_panel
 from lengthwise.report.html import attention_maps, failures
-from lengthwise.report.html.findings import why_blocks
-from lengthwise.report.model import agreement, phrases, reference, summaries, swings, why
-from lengthwise.report.model.data_tables import seconds, tables
-from lengthwise.report.model.settings import resolved_settings
-from lengthwise.report.model.why_tables import VARIANTS
+from lengthwise.report.html.findings import finding_blocks
+from lengthwise.report.html.table import Styles, sign, to_html
+from lengthwise.report.model import agreement, phrases, reference, summaries, swings
+from lengthwise.report.model.accuracy_tables import (
+    accuracy_table,
+    checkpoint_table,
+    scratchpad_table,
+    swing_table,
+    task_notes,
+)
+from lengthwise.report.model.attention_distances import VARIANTS
+from lengthwise.report.model.data_tables import data_tables
+from lengthwise.report.model.difference_tables import difference_table, task_difference_table
+from lengthwise.report.model.finding_tables import distance_table, first_error_table, probe_table, statistics_table
+from lengthwise.report.model.findings import TaskFindings, relevant
+from lengthwise.report.model.length_curves import LengthCurves, curves_of, shared_span
+from lengthwise.report.model.length_tables import length_table, step_table
+from lengthwise.report.model.outcome_tables import error_table, outcome_table
+from lengthwise.report.model.published_tables import agreement_table, comparison_table, order_table
+from lengthwise.report.model.ranking_table import ranking_table
+from lengthwise.report.model.run_tables import encoding_table, origin_table, run_table, setting_tables, task_table
+from lengthwise.report.model.step_curves import NEVER_CHOSEN, best_rules, steps_of, watched_examples
+from lengthwise.report.model.table import Table
 
 try:
     import jinja2
@@ -53,12 +58,12 @@ BYTES = 4_800_000
 def write_page(results: Results, path: Path, analysis: AnalysisRows | None = None) -> None:
     """Writes the report of `results` to `path`; `analysis`: what was found by looking into the runs."""
     summaries.require_runs(results)
-    environment = templates()
+    environment = templates(styles(results.encodings))
     template = environment.get_template("page.html.jinja")
-    found = why.relevant(results, analysis)
+    found = relevant(results, analysis)
     shown = content(results, most_failures=failures.BYTES // 4 if found else failures.BYTES)
     of_task = environment.get_template("why_task.html.jinja")
-    blocks = why_blocks(results, found, lambda task: of_task.render(**shown, found=task))
+    blocks = finding_blocks(results, found, lambda task: of_task.render(**shown, **_findings(task, found, results)))
     shown["tables"] |= blocks.tables
     shown |= {"why_tasks": blocks.tasks, "why_blocks": blocks.blocks, "why_packed": blocks.packed}
     page = template.render(**shown, maps=None)
@@ -68,8 +73,8 @@ def write_page(results: Results, path: Path, analysis: AnalysisRows | None = Non
     replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
 
 
-def templates() -> jinja2.Environment:
-    """What is written in them is escaped; a name that they do not have is an error."""
+def templates(signs: Styles) -> jinja2.Environment:
+    """What is written in them is escaped; a name that they do not have is an error. `signs`: of encodings."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("lengthwise.report.html", "templates"),
         autoescape=True,
@@ -77,7 +82,16 @@ def templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+    def table(shown: Table, **options: Any) -> Markup:
+        return Markup(to_html(shown, signs, **options))
+
+    def sign_of(encoding: str) -> Markup:
+        return Markup(sign(encoding, signs))
+
     environment.filters |= phrases.FILTERS | {"embedded": embedded}
+    functions: dict[str, Any] = environment.globals
+    functions.update(table=table, sign=sign_of)
     return environment
 
 
@@ -91,29 +105,23 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
     """Everything that the page shows, but for what analyses found; `most_failures` in bytes."""
     every = [curves_of(results, task) for task in results.tasks]
     has_best = summaries.has_best(results)
-    cells = {
-        (task, encoding): _cells(results, task, encoding, has_best)
-        for task in results.tasks
-        for encoding in results.encodings
-    }
-    found = outcomes(results)
-    differences = paired_differences(results)
-    comparison, notes = reference.comparison(results), gallery.notes(results)
+    differences, comparison = paired_differences(results), reference.comparison(results)
     return {
         "name": results.study.get("name", "study"),
         "summary": results.study.get("summary", ""),
         "missing": missing(results),
         "encodings": results.encodings,
-        "tasks": [_task(results, curves, notes) for curves in every],
+        "tasks": [_task(results, curves) for curves in every],
         "seeds": sorted({run.description["seed"] for run in results.runs}),
-        "looks": looks(results.encodings),
+        "runs": len(results.runs),
+        "shown": _tables(results),
         "ranking_figure": gallery.ranking_of(results),
         "rankings": rankings(results),
         "best_order": ranking(results, "best") if has_best else [],
         "published_ranks": reference.reciprocal_ranks(results),
         "published_curves": reference.has_curves(results),
         "why_nothing_published": reference.why_nothing(results),
-        "outcomes": found,
+        "outcomes": outcomes(results),
         "limits": {"learned": summaries.LEARNED, "saturated": SATURATED, "dead": DEAD, "dead_errors": DEAD_ERRORS},
         "panels": _panels(results, every),
         "panels_span": shared_span(every),
@@ -122,41 +130,72 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "spans_differ": len({curves.span for curves in every}) > 1,
         "during_training": _during_training(results),
         "swing_mark": swings.MARK,
-        "swing_note": swings.note({key: each["unseen"] for key, each in cells.items()}),
+        "swing_note": _swing_note(results),
         "heat_maps": gallery.heat_maps(results),
         "layout_figure": layout_figure(results),
-        "cells": cells,
         "has_best": has_best,
         "comparison": comparison,
         "agreement": agreement,
-        "margin": MARGIN,
-        "compared": _compared(results, comparison) if comparison else [],
         "citation": reference.CITATION,
         "differences": differences,
         "differences_figure": gallery.differences_of(results),
-        "task_differences": {
-            each.encoding: gallery.task_differences(results, each.encoding, each.against) for each in differences
-        },
         "has_scratchpads": results.has_scratchpads,
-        "errors": {encoding: summaries.error_kinds(results, encoding) for encoding in results.encodings},
         "failures": failures.packed(results, most_failures),
-        "scores": why.SCORES,
-        "kind_names": why.KIND_NAMES,
-        "variants": VARIANTS,
         "failure_lengths": sorted({failure["length"] for run in results.runs for failure in run.failures}),
-        "runs": [_run(run, number) for number, run in enumerate(summaries.in_order(results))],
         "unfinished": results.unfinished,
         "warnings": budget_warnings(results),
-        "settings": resolved_settings(results),
-        "facts": [_facts(results, encoding) for encoding in results.encodings],
-        "origin": _origin(results),
-        "seconds": sum(map(seconds, results.runs)),
-        "tables": {table.name: table.data() for table in tables(results, every)},
+        "tables": {table.name: table.data for table in data_tables(results, every)},
         "descriptions": [_description(run) for run in summaries.in_order(results)],
     }
 
 
-def _panels(results: Results, every: list[Curves]) -> list[dict[str, Any]]:
+def _tables(results: Results) -> dict[str, Any]:
+    """Every table that the page shows in one place; those that there is nothing for are left out."""
+    comparison = reference.comparison(results)
+    found: dict[str, Any] = {
+        "ranking": ranking_table(results),
+        "outcomes": outcome_table(results),
+        "tasks": task_table(results),
+        "unseen": accuracy_table(results, seen=False),
+        "training": accuracy_table(results, seen=True),
+        "errors": error_table(results),
+        "runs": run_table(results),
+        "origin": origin_table(results),
+        "settings": setting_tables(results),
+        "encodings": encoding_table(results),
+        "differences": difference_table(results),
+        "task_differences": task_difference_table(results),
+        "swings": swing_table(results),
+    }
+    if summaries.has_best(results):
+        found["checkpoints"] = checkpoint_table(results)
+    if results.has_scratchpads:
+        found["scratchpads"] = scratchpad_table(results)
+    if comparison:
+        found |= {"comparison": comparison_table(results, comparison), "order": order_table(comparison)}
+    if comparison and comparison.counts:
+        found["agreement"] = agreement_table(comparison)
+    return found
+
+
+def _findings(found: TaskFindings, analysis: AnalysisRows, results: Results) -> dict[str, Any]:
+    """What the block of one task shows."""
+    drawn = finding_figures(found, analysis, results.encodings)
+    return {
+        "found": found,
+        "drawn": drawn,
+        "variants": VARIANTS,
+        "distances": [
+            (each, distance_table(each), figure)
+            for each, figure in zip(found.comparisons, drawn.distances, strict=True)
+        ],
+        "statistics": statistics_table(found.task, found.statistics) if found.statistics else None,
+        "probes": probe_table(found.task, found.best) if found.best else None,
+        "first_errors": first_error_table(found.task, found.first_errors) if found.first_errors else None,
+    }
+
+
+def _panels(results: Results, every: list[LengthCurves]) -> list[dict[str, Any]]:
     """Each task's curves on the axis that all share, and on its own."""
     shared = shared_span(every)
     return [
@@ -164,8 +203,7 @@ def _panels(results: Results, every: list[Curves]) -> list[dict[str, Any]]:
             "curves": curves,
             "alike": panel(curves, results.encodings, shared),
             "own": panel(curves, results.encodings, curves.span) if curves.span != shared else None,
-            "points": {(point.encoding, point.length): point for point in curves.points},
-            "lengths": sorted({point.length for point in curves.points}),
+            "table": length_table(results, curves.task),
         }
         for curves in every
     ]
@@ -181,19 +219,10 @@ def _during_training(results: Results) -> dict[str, Any] | None:
             {
                 "task": steps.task,
                 "drawing": steps_panel(steps, results.encodings),
-                "steps": steps.steps,
-                "values": {
-                    curve.encoding: {"unseen": dict(curve.unseen), "validation": dict(curve.validation)}
-                    for curve in steps.curves
-                },
+                "table": step_table(results, steps),
             }
             for steps in every
         ],
-        "swings": {
-            (task, encoding): mean_swing(results.of(task, encoding))
-            for task in results.tasks
-            for encoding in results.encodings
-        },
         "last": LAST,
         "noticeable": NOTICEABLE,
         "never_chosen": NEVER_CHOSEN,
@@ -202,63 +231,19 @@ def _during_training(results: Results) -> dict[str, Any] | None:
     }
 
 
-def _task(results: Results, curves: Curves, notes: dict[str, str]) -> dict[str, Any]:
+def _swing_note(results: Results) -> str:
+    keys = [(task, encoding) for task in results.tasks for encoding in results.encodings]
+    return swings.note({key: summaries.accuracy(results, *key, seen=False) for key in keys})
+
+
+def _task(results: Results, curves: LengthCurves) -> dict[str, Any]:
     task = curves.task
-    runs = [run for run in results.runs if run.description["task"] == task]
-    first = runs[0].description
-    cells = {name: summaries.cell(results, task, name, seen=True) for name in results.encodings}
+    found = {name: summaries.accuracy(results, task, name, seen=True) for name in results.encodings}
     return {
         "name": task,
-        "format": reference.name_and_format(results, task)[1],
-        "settings": {key: value for key, value in first["settings"]["task"].items() if key != "name"},
-        "train": first["train_lengths"],
-        "test": first["test_lengths"],
-        "n": sorted(set(summaries.examples_by_length(results, task).values())),
         "shared": summaries.shared(results, task),
-        "chance": {seen: summaries.chance(results, task, seen) for seen in (True, False)},
-        "longest_trained": curves.longest_trained,
-        "unlearned": [(name, cell) for name, cell in cells.items() if cell and cell.unlearned],
-        "note": notes.get(task, ""),
-        "comparable": reference.comparable(results, task),
-    }
-
-
-def _cells(results: Results, task: str, encoding: str, has_best: bool) -> dict[str, Any]:
-    return {
-        "seen": summaries.cell(results, task, encoding, seen=True),
-        "unseen": summaries.cell(results, task, encoding, seen=False),
-        "text": summaries.cell(results, task, encoding, seen=False, measure="text"),
-        "best": summaries.cell(results, task, encoding, seen=False, checkpoint="best") if has_best else None,
-        "published": reference.cell(results, task, encoding),
-    }
-
-
-def _compared(results: Results, comparison: Comparison) -> list[dict[str, Any]]:
-    """The rows of the table of ours and theirs."""
-    cells = {(cell.title, cell.encoding): cell for cell in comparison.cells}
-    correlations = {each.title: each.correlation for each in comparison.by_task}
-    return [
-        {
-            "title": title,
-            "correlation": correlations.get(title),
-            "cells": [cells.get((title, e)) for e in results.encodings],
-        }
-        for title in dict.fromkeys(cell.title for cell in comparison.cells)
-    ]
-
-
-def _run(run: RunResult, number: int) -> dict[str, Any]:
-    description = run.description
-    return {
-        "number": number,
-        **{key: description[key] for key in ("name", "task", "encoding", "seed", "parameters", "started")},
-        "device": description["hardware"]["device"],
-        "seconds": seconds(run),
-        "steps": run.finished.get("steps", "–"),
-        "diverged_at": run.finished.get("diverged_at"),
-        "learned": summaries.learned(run),
-        "seen": run.accuracy("last", seen=True),
-        "unseen": run.accuracy("last", seen=False),
+        "unlearned": [(name, each) for name, each in found.items() if each and each.unlearned],
+        "note": task_notes(results).get(task, ""),
     }
 
 
@@ -266,46 +251,3 @@ def _description(run: RunResult) -> dict[str, Any]:
     """What the browser of runs shows; validations are left out, since a table of the page has them all."""
     finished = {key: value for key, value in run.finished.items() if key != "validations"}
     return {**run.description, "finished": finished}
-
-
-def _facts(results: Results, encoding: str) -> dict[str, Any]:
-    """What an encoding turned out to be; facts that differ between its runs are all listed."""
-    runs = [run for run in results.runs if run.description["encoding"] == encoding]
-
-    def distinct(key: str) -> list[Any]:
-        return list({json.dumps(run.description[key]): run.description[key] for run in runs}.values())
-
-    return {
-        "name": encoding,
-        "layers": [_run_lengths(layers) for layers in distinct("encoding_of_each_layer")],
-        "resolved": distinct("encoding_resolved"),
-        "parameters": sorted(distinct("parameters")),
-        "own": sorted(distinct("parameters_of_encoding")),
-        "scale": distinct("attention_scale"),
-        "seconds": sum(map(seconds, runs)),
-        "runs": len(runs),
-    }
-
-
-def _run_lengths(layers: Iterable[str]) -> str:
-    return ", ".join(f"{name} × {len(list(group))}" for name, group in groupby(layers))
-
-
-def _origin(results: Results) -> list[tuple[str, list[str]]]:
-    """Where the numbers come from; each fact with all the values that occur."""
-    descriptions = [run.description for run in results.runs]
-
-    def distinct(values: Iterable[Any]) -> list[str]:
-        return list(dict.fromkeys(map(str, values)))
-
-    started = sorted(description["started"] for description in descriptions)
-    versions = list(dict.fromkeys(name for description in descriptions for name in description["versions"]))
-    return [
-        ("commit", distinct(description["commit"] for description in descriptions)),
-        ("first run started", [started[0]]),
-        ("last run started", [started[-1]]),
-        ("device", distinct(description["hardware"]["device"] for description in descriptions)),
-        ("processors", distinct(description["hardware"]["processors"] for description in descriptions)),
-        ("machine", distinct(description["hardware"]["machine"] for description in descriptions)),
-        *((name, distinct(description["versions"].get(name) for description in descriptions)) for name in versions),
-    ]

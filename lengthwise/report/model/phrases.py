@@ -25,6 +25,12 @@ def signed(value: float, limit: float | None = None) -> str:
     return text if text[1:] != "0.00" else "0.00"
 
 
+def plus_minus(value: float, limit: float | None = None) -> str:
+    """The same in letters that every terminal has, with a sign before 0.00 too."""
+    text = f"{value:+.2f}" if limit is None else beside(value, limit, "+")
+    return text if float(text) else "+0.00"  # never -0.00
+
+
 def spread(figure: Figure) -> str:
     """Standard deviation and number of seeds."""
     return f"± {figure.deviation:.2f} ({figure.seeds})" if figure.deviation is not None else f"({figure.seeds})"
@@ -52,6 +58,19 @@ def chance(value: float) -> str:
 
 def probability(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def interval(ends: Iterable[float] | None, signs: bool = False) -> str:
+    """Both ends of an interval; with `signs`, of differences."""
+    if ends is None:
+        return "–"
+    first, last = ends
+    return f"{signed(first)} to {signed(last)}" if signs else f"{first:.2f} – {last:.2f}"
+
+
+def spread_heading(is_range: bool) -> str:
+    """What an interval over seeds is called."""
+    return "range of the seeds" if is_range else "95 %, other seeds"
 
 
 def span(ends: Iterable[int]) -> str:

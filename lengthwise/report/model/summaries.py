@@ -13,9 +13,12 @@ from lengthwise.records.rows import Measure, Results, Row, RunResult
 from lengthwise.records.statistics import FEWEST_SEEDS, SEEDS_OF_A_TASK, Interval, interval_over_seeds, is_range
 from lengthwise.records.validations import LAST, exceeds, mean_swing
 
+ERROR_KINDS = ("correct", "wrong_symbol", "stopped_early", "ran_on")
+"""What can become of an answer, its first error if there is one."""
+
 
 @dataclass(frozen=True)
-class Cell:
+class Accuracy:
     """Accuracy of one encoding on one task, over seeds."""
 
     mean: float
@@ -42,9 +45,9 @@ class Cell:
         return seeds + ("" if self.swing is None else f"; swing over the last {LAST} validations: {self.swing:.3f}")
 
 
-def cell(
+def accuracy(
     results: Results, task: str, encoding: str, seen: bool, checkpoint: str = "last", measure: Measure = "answer"
-) -> Cell | None:
+) -> Accuracy | None:
     """None where no run is finished."""
     runs = results.of(task, encoding)
     if not runs:
@@ -54,7 +57,7 @@ def cell(
     # Training watches whole texts on unseen lengths: final answers beside a scratchpad are another measure.
     watched = not seen and (measure == "text" or not any("answers" in row for run in runs for row in run.rows))
     swing = mean_swing(runs) if watched else None
-    return Cell(*mean_and_interval(list(by_seed.values())), by_seed, unlearned, swing)
+    return Accuracy(*mean_and_interval(list(by_seed.values())), by_seed, unlearned, swing)
 
 
 def mean_and_interval(values: list[float]) -> tuple[float, Interval | None]:
@@ -117,16 +120,15 @@ def error_kinds(results: Results, encoding: str, checkpoint: str = "last") -> di
     Every example is in exactly one of the four. Tasks weigh the same, however many examples they have, as they do in
     mean accuracies.
     """
-    kinds = ("correct", "wrong_symbol", "stopped_early", "ran_on")
     by_task = []
     for task in results.tasks:
         by_seed = []
         for run in results.of(task, encoding):
             rows = [row for row in run.rows if row["checkpoint"] == checkpoint and not row["seen"]]
-            by_seed.append([sum(row[kind] for row in rows) / sum(row["n"] for row in rows) for kind in kinds])
+            by_seed.append([sum(row[kind] for row in rows) / sum(row["n"] for row in rows) for kind in ERROR_KINDS])
         if by_seed:
             by_task.append(np.mean(by_seed, axis=0))
-    return dict(zip(kinds, np.mean(by_task, axis=0).tolist(), strict=True))
+    return dict(zip(ERROR_KINDS, np.mean(by_task, axis=0).tolist(), strict=True))
 
 
 def examples_by_length(results: Results, task: str) -> dict[int, int]:
@@ -137,6 +139,12 @@ def examples_by_length(results: Results, task: str) -> dict[int, int]:
             for length, (_, n) in run.counts_by_length("last").items():
                 found[length] = min(n, found.get(length, n))
     return found
+
+
+def examples(results: Results, task: str, seen: bool) -> int:
+    """Test examples that a run has, the fewest of all runs."""
+    runs = [run for run in results.runs if run.description["task"] == task]
+    return min(sum(row["n"] for row in run.rows if row["checkpoint"] == "last" and row["seen"] == seen) for run in runs)
 
 
 def thinned(seen: list[int], unseen: list[int], most: int) -> tuple[list[int], list[int], int]:

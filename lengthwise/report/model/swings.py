@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from lengthwise.records.validations import LAST, NOTICEABLE
-from lengthwise.report.model.summaries import Cell
+from lengthwise.report.model.summaries import Accuracy
 
 MARK = "~"
 """Stands behind a number whose swing exceeds the interval over seeds."""
@@ -12,12 +12,12 @@ NAMED = 3
 """Numbers that a note names, the largest swings first."""
 
 
-def mark(cell: Cell) -> str:
+def mark(cell: Accuracy) -> str:
     """The mark of a number, or nothing."""
     return MARK if cell.swings else ""
 
 
-def note(cells: Mapping[tuple[str, str], Cell | None]) -> str:
+def note(cells: Mapping[tuple[str, str], Accuracy | None]) -> str:
     """What the mark means, and the largest swings that have it; nothing where no number is marked.
 
     `cells`: (task, encoding) -> accuracy on unseen lengths, as the table shows it.

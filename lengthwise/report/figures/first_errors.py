@@ -1,60 +1,18 @@
-"""Figures of what probes read and of where answers go wrong."""
+"""Where answers first go wrong, as a figure."""
 
 from collections.abc import Sequence
 
 from lengthwise.report.figures.drawing import Figure, Scale, element, labels, line, shortened, text
-from lengthwise.report.figures.palette import ERRORS, looks
-from lengthwise.report.figures.panels import LEFT, RIGHT, Line, Panel, Sign, arranged, grid
-from lengthwise.report.model import why
+from lengthwise.report.figures.palette import ERROR_COLOURS
+from lengthwise.report.figures.panels import LEFT, RIGHT, LegendEntry, Series, arranged
+from lengthwise.report.model.first_errors import FirstErrors
+from lengthwise.report.model.summaries import ERROR_KINDS
 
 LEVELS = 10
 """Shades of the places of first errors."""
 
 
-def probe_figure(best: Sequence[why.Probed], task: str, encodings: list[str]) -> Figure:
-    """Mean error by position, each encoding at the layer that reads best within the training length."""
-    look, panels = looks(encodings), []
-    for (target, probe), here in why.grouped(best, lambda each: (each.target, each.probe)).items():
-        trained, last = here[0].trained_tokens, max(max(each.error_at) for each in here)
-        control = [
-            (span, why.mean_or_none(each.control[name] for each in here))
-            for span, name in (((0, trained - 0.5), "within_error"), ((trained - 0.5, last), "beyond_error"))
-        ]
-        lines = [
-            Line([(float(start), value), (float(end), value)], dashes="1 3", opacity=0.8)
-            for (start, end), value in control
-            if value is not None
-        ]
-        for each in here:
-            points = [(float(position), error) for position, error in each.error_at.items()]
-            lines.append(Line(points, look[each.encoding][0]))
-        top = max(value for each in lines for _, value in each.points)
-        # An estimate that runs away would press all others to the floor.
-        top = min(top, 1.15 * max([1.0, *(value for _, value in control if value is not None)]))
-        panels.append(
-            Panel(f"{target}, {probe} probe", "position, tokens", lines, (0, last), top, trained - 0.5, "trained")
-        )
-    said = "; ".join(
-        f"{each.encoding} ({each.target}, {each.probe}): {_error(each.within)} within, {_error(each.beyond)} beyond"
-        for each in best
-    )
-    legend = [Sign(e, Line([], look[e][0])) for e in encodings if any(each.encoding == e for each in best)]
-    legend.append(Sign("control, fitted to shuffled answers", Line([], dashes="1 3", opacity=0.8)))
-    return grid(
-        f"probes-{task}",
-        f"Error of probes by position on {task}",
-        f"Mean error in tokens within the training length and beyond: {said}.",
-        panels,
-        legend,
-        columns=2,
-    )
-
-
-def _error(part: dict[str, float | None]) -> str:
-    return "–" if part["error"] is None else f"{part['error']:.2f}"
-
-
-def anatomy_figure(every: Sequence[why.Anatomy], task: str, encodings: list[str]) -> Figure:
+def first_error_figure(every: Sequence[FirstErrors], task: str, encodings: list[str]) -> Figure:
     """For each encoding: kinds of first errors by length, and below in which tenth of the target they fall."""
     lengths = sorted({each.lengths[0] for each in every})
     longest_seen = max((each.lengths[0] for each in every if each.seen), default=lengths[0])
@@ -63,14 +21,14 @@ def anatomy_figure(every: Sequence[why.Anatomy], task: str, encodings: list[str]
         own = [each for each in every if each.encoding == encoding]
         if not own:
             continue
-        bodies.append(_anatomy(encoding, own, lengths, longest_seen))
+        bodies.append(_panel(encoding, own, lengths, longest_seen))
         unseen = [each for each in own if not each.seen]
         wrong = sum(each.wrong for each in unseen)
-        kinds = ", ".join(f"{sum(e.kinds[k] for e in unseen)} {k.replace('_', ' ')}" for k in why.ERRORS[1:])
+        kinds = ", ".join(f"{sum(e.kinds[k] for e in unseen)} {k.replace('_', ' ')}" for k in ERROR_KINDS[1:])
         said.append(f"{encoding}: {wrong} of {sum(each.n for each in unseen)} wrong ({kinds})")
     legend = [
-        Sign(kind.replace("_", " "), Line([], colour, "m-3,-1.5h6v3h-6z", opacity=0.01))
-        for kind, colour in ERRORS.items()
+        LegendEntry(kind.replace("_", " "), Series([], colour, "m-3,-1.5h6v3h-6z", opacity=0.01))
+        for kind, colour in ERROR_COLOURS.items()
     ]
     return arranged(
         f"first-errors-{task}",
@@ -82,16 +40,16 @@ def anatomy_figure(every: Sequence[why.Anatomy], task: str, encodings: list[str]
     )
 
 
-def _anatomy(encoding: str, rows: list[why.Anatomy], lengths: list[int], longest_seen: int) -> str:
+def _panel(encoding: str, rows: list[FirstErrors], lengths: list[int], longest_seen: int) -> str:
     wide = (RIGHT - LEFT) / len(lengths)
     column = {length: LEFT + i * wide for i, length in enumerate(lengths)}
     share, place = Scale((0, 1), (84, 26)), Scale((0, 10), (162, 96))
     body = [text(shortened(encoding, 250, 12), 4, 14, 12, weight=600)]
     shades: dict[int, list[str]] = {}
-    bars: dict[str, list[str]] = {kind: [] for kind in ERRORS}
+    bars: dict[str, list[str]] = {kind: [] for kind in ERROR_COLOURS}
     for each in rows:
         x, below = column[each.lengths[0]], 0.0
-        for kind in ERRORS:
+        for kind in ERROR_COLOURS:
             own = each.kinds[kind] / each.n
             if own:
                 bars[kind].append(f"M{x + wide / 2:.1f},{share(below):.1f}V{share(below + own):.1f}")
@@ -101,7 +59,7 @@ def _anatomy(encoding: str, rows: list[why.Anatomy], lengths: list[int], longest
                 level = max(1, round(LEVELS * count / each.n))
                 shades.setdefault(level, []).append(f"M{x + 0.5:.1f},{place(tenth + 0.5):.1f}h{wide - 1:.1f}")
     body += [
-        element("path", d="".join(each), stroke=ERRORS[kind], stroke_width=wide - 1)
+        element("path", d="".join(each), stroke=ERROR_COLOURS[kind], stroke_width=wide - 1)
         for kind, each in bars.items()
         if each
     ]
