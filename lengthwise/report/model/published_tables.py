@@ -37,7 +37,7 @@ def cell_table(comparison: Comparison) -> Table:
     """Every cell that both sides have, below each other: room for everything that is known of it."""
     shared, judged = comparison.shared, bool(comparison.judged)
     seeds = [_same_seeds(cell.ours for cell in shared), _same_seeds(cell.published for cell in shared)]
-    columns = [Column("task, encoding", "left")]
+    columns = [Column("task and encoding", "left")]
     for name, number in zip(("ours", "published"), seeds, strict=True):
         columns.append(Column(f"{name}, {plural(number, 'seed') if number else '(seeds)'}"))
     columns.append(Column(f"difference, {agreement.INTERVAL}" if judged else "difference"))

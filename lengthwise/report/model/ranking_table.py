@@ -46,7 +46,12 @@ def ranking_table(results: Results, checkpoint: str = "last") -> Table:
             fields=("low_over_tasks", "high_over_tasks"),
             shown=bool(first and first.interval_over_tasks),
         ),
-        Column(published.called, fields=("published_mean_reciprocal_rank",), shown=bool(published.scores)),
+        Column(
+            published.called,
+            fields=("published_mean_reciprocal_rank",),
+            shown=bool(published.scores),
+            detail=True,
+        ),
         Column("mean rank", fields=("mean_rank",)),
         Column("mean accuracy", fields=("mean_accuracy",)),
         Column("rank score without †", shown=bool(apart and found.informative)),

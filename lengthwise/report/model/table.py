@@ -80,6 +80,8 @@ class Column:
     """Its words may take several lines."""
     shown: bool = True
     """Whether people see it; else it is for programs alone."""
+    detail: bool = False
+    """Left out where there is little room."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +138,9 @@ class Table:
         """The notes, as they stand in a text."""
         return [note[0].upper() + note[1:] + ("" if note.endswith((".", ":")) else ".") for note in self.notes]
 
-    def shown(self) -> "Table":
-        """What people see of it."""
-        kept = [i for i, column in enumerate(self.columns) if column.shown]
+    def shown(self, details: bool = True) -> "Table":
+        """What people see of it; without `details` where there is little room."""
+        kept = [i for i, column in enumerate(self.columns) if column.shown and (details or not column.detail)]
         rows = [
             row if row.heads else replace(row, cells=tuple(row.cells[i] for i in kept if i < len(row.cells)))
             for row in self.rows

@@ -76,7 +76,7 @@ class ForWidth:
 
 def to_terminal(table: Table) -> "PlainTable":
     """As wide as what is in it; a heading takes several lines rather than a wider column."""
-    shown = table.shown()
+    shown = table.shown(details=False)
     drawn = plain_table(table.title, table.names)
     cells = [
         [_text(row.cells[i], table.heat) for row in shown.rows if not row.heads] for i in range(len(shown.columns))
