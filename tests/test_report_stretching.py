@@ -22,8 +22,11 @@ from lengthwise.records.directory import plain
 from lengthwise.records.files import write_json, write_rows
 from lengthwise.records.published_ratios import ratios
 from lengthwise.report.figures.context_extension import ratio_figures
-from lengthwise.report.html.context_extension import claims, content, stretching_tables, write_stretching_page
+from lengthwise.report.html.context_extension import content, write_stretching_page
 from lengthwise.report.model.context_extension import load_stretch_rows
+from lengthwise.report.model.context_extension_claims import claims
+from lengthwise.report.model.context_extension_tables import extension_values
+from lengthwise.report.model.table_csv import to_csv
 from lengthwise.stretching.table import TableSettings, lines
 
 __all__ = ["browser"]
@@ -110,8 +113,8 @@ def page(folder: Path) -> Path:
 
 def test_tables_hold_every_row_beside_the_published_ratio(folder: Path) -> None:
     tables = {
-        table.name: list(csv.DictReader(io.StringIO(table.csv())))
-        for table in stretching_tables(load_stretch_rows(folder))
+        table.name: list(csv.DictReader(io.StringIO(to_csv(table))))
+        for table in extension_values(load_stretch_rows(folder))
     }
     assert len(tables["perplexity"]) == len(LINES) * 5 and len(tables["passkeys"]) == len(LINES) * 50
     for row in tables["perplexity"]:
@@ -177,7 +180,7 @@ def test_tables_and_figures_as_files(folder: Path, tmp_path: Path) -> None:
         return CliRunner().invoke(app, ["extend", "report", str(folder), *words])
 
     assert report("--format", "csv", "--out", str(tmp_path / "csv")).exit_code == 0
-    names = {table.name for table in stretching_tables(load_stretch_rows(folder))}
+    names = {table.name for table in extension_values(load_stretch_rows(folder))}
     assert {path.stem for path in (tmp_path / "csv").iterdir()} == names
     assert report("--format", "svg", "--out", str(tmp_path / "svg")).exit_code == 0
     titles = [ElementTree.parse(path).findtext("{*}title") for path in (tmp_path / "svg").iterdir()]

@@ -94,7 +94,7 @@ def _row(table: Table, row: TableRow, styles: Styles, bars: bool) -> str:
 
 def _cell(column: Column, cell: Cell, names: bool, styles: Styles) -> str:
     said = (f"{sign(cell.encoding, styles)} " if cell.encoding in styles else "") + words(cell.words, hangs=True)
-    said += "".join(_note(note) for note in cell.notes if note.words)
+    said = " ".join([said, *(_note(note) for note in cell.notes if note.words)])
     if names:
         return f'<th scope="row">{said}</th>'
     coloured = cell.share is not None and not column.swatch

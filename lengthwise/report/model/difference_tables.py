@@ -13,8 +13,10 @@ from lengthwise.report.model.phrases import plural, probability, signed
 from lengthwise.report.model.table import (
     MISSING,
     Column,
+    Note,
     Table,
     TableRow,
+    Words,
     encoding_cell,
     number_cell,
     text_cell,
@@ -45,7 +47,7 @@ def difference_table(results: Results, checkpoint: str = "last") -> Table:
     rows = [
         TableRow(
             (
-                encoding_cell(each.encoding),
+                encoding_cell(each.encoding, _counts(each)),
                 *value_cells([each.against]),
                 number_cell(signed(each.mean), rounded(each.mean), tone="main"),
                 number_cell(phrases.interval(each.interval, signs=True), *ends(each.interval)),
@@ -61,6 +63,10 @@ def difference_table(results: Results, checkpoint: str = "last") -> Table:
     against = found[0].against if found else ""
     title = f"Accuracy on unseen lengths minus that of {against}, same task and seed, {checkpoint} checkpoint"
     return Table("paired-differences", title, columns, tuple(rows), _notes(found, has_seeds))
+
+
+def _counts(each: Difference) -> Note:
+    return Note((Words(f"{plural(each.columns, 'pair')}, {plural(each.tasks, 'task')}"),), detail=True)
 
 
 def _notes(found: list[Difference], has_seeds: bool) -> tuple[str, ...]:

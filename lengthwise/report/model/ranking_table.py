@@ -7,7 +7,7 @@ from lengthwise.records.ranking import Place, Rankings, rankings
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import FEWEST_SEEDS, FEWEST_TASKS
 from lengthwise.report.model import phrases, reference
-from lengthwise.report.model.numbers import accuracy_words, ends, rounded
+from lengthwise.report.model.numbers import accuracy_words, ends, known, rounded
 from lengthwise.report.model.phrases import plural
 from lengthwise.report.model.table import (
     MISSING,
@@ -46,18 +46,19 @@ def ranking_table(results: Results, checkpoint: str = "last") -> Table:
             fields=("low_over_tasks", "high_over_tasks"),
             shown=bool(first and first.interval_over_tasks),
         ),
-        Column(
-            published.called,
-            fields=("published_mean_reciprocal_rank",),
-            shown=bool(published.scores),
-            detail=True,
-        ),
+        Column(published.called, shown=bool(published.scores), detail=True),
         Column("mean rank", fields=("mean_rank",)),
         Column("mean accuracy", fields=("mean_accuracy",)),
         Column("rank score without †", shown=bool(apart and found.informative)),
         Column("rank score where all learned", shown=bool(known_outcomes.unlearned and found.learned)),
         *value_columns(
-            "pairs_of_task_and_seed", "runs", "not_learned", "not_generalized", "generalized", "published_tasks"
+            "pairs_of_task_and_seed",
+            "runs",
+            "not_learned",
+            "not_generalized",
+            "generalized",
+            "published_mean_reciprocal_rank",
+            "published_tasks",
         ),
     )
     rows = []
@@ -69,14 +70,14 @@ def ranking_table(results: Results, checkpoint: str = "last") -> Table:
             number_cell(phrases.places(place.places), *(place.places or (None, None))),
             number_cell(phrases.interval(place.reciprocal_rank_interval), *ends(place.reciprocal_rank_interval)),
             number_cell(phrases.interval(place.interval_over_tasks), *ends(place.interval_over_tasks)),
-            MISSING if theirs is None else number_cell(f"{theirs:.2f}", rounded(theirs)),
+            MISSING if theirs is None else number_cell(f"{theirs:.2f}"),
             number_cell(f"{place.rank:.2f}", rounded(place.rank)),
             Cell((accuracy_words(place.accuracy),), (rounded(place.accuracy),)),
             _score(found.informative, place),
             _score(found.learned, place),
             *value_cells(
                 [place.columns, tally.runs, tally.unlearned, tally.ungeneralized, tally.generalized,
-                 None if theirs is None else published.tasks]
+                 known(theirs), None if theirs is None else published.tasks]
             ),
         )  # fmt: skip
         rows.append(TableRow(cells))
@@ -96,7 +97,8 @@ def _notes(found: Rankings) -> Iterator[str]:
     first, outcomes = found.everything[0], found.outcomes
     yield f"over {plural(first.columns, 'pair')} of task and seed; ties share their mean rank"
     if not first.reciprocal_rank_interval:
-        yield f"no interval is given: some task has fewer than {FEWEST_SEEDS} seeds"
+        few = f"some task has fewer than {FEWEST_SEEDS} seeds"
+        yield f"no interval is given: {few}, too few to say which encodings are told apart"
     elif not first.interval_over_tasks:
         yield f"no interval over other tasks is given: there are fewer than {FEWEST_TASKS} tasks"
     if any(place.open for place in found.everything):

@@ -136,7 +136,7 @@ class Table:
     @property
     def sentences(self) -> list[str]:
         """The notes, as they stand in a text."""
-        return [note[0].upper() + note[1:] + ("" if note.endswith((".", ":")) else ".") for note in self.notes]
+        return [_sentence(note) for note in self.notes]
 
     def shown(self, details: bool = True) -> "Table":
         """What people see of it; without `details` where there is little room."""
@@ -163,6 +163,12 @@ class Table:
             TableRow((text_cell(column.heading), *(cells[i] for cells in picked))) for i, column in enumerate(others)
         ]
         return replace(self, columns=tuple(columns), rows=tuple(rows))
+
+
+def _sentence(note: str) -> str:
+    """With a capital, unless it begins with the name of a number such as p, and a full stop."""
+    named = note[1:2] == ":"
+    return (note if named else note[0].upper() + note[1:]) + ("" if note.endswith((".", ":")) else ".")
 
 
 RULE = "│"
