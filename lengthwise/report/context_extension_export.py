@@ -9,8 +9,8 @@ from lengthwise.report.export import ENDINGS, file_name
 from lengthwise.report.figures.context_extension import entropy_figure, passkey_maps, ratio_figures, scale_maps
 from lengthwise.report.figures.panels import side_by_side
 from lengthwise.report.figures.picture import write_figure
-from lengthwise.report.html.context_extension import write_stretching_page
-from lengthwise.report.model.context_extension import StretchRows, load_stretch_rows
+from lengthwise.report.html.context_extension import write_extension_page
+from lengthwise.report.model.context_extension import ExtensionRows, load_extension_rows
 from lengthwise.report.model.context_extension_tables import extension_values
 from lengthwise.report.model.table_csv import to_csv
 
@@ -20,7 +20,7 @@ PICTURED = ("perplexity-ratio-uniform", "perplexity-ratio-head-scale", "perplexi
 """The figures that a single picture has, side by side."""
 
 
-def write_stretching_report(tables: Path, out: Path | None = None, kind: str | None = None) -> Path:
+def write_extension_report(tables: Path, out: Path | None = None, kind: str | None = None) -> Path:
     """From the folder that `lengthwise extend table` (or `study`) left; returns where it was written.
 
     `kind`: html, csv, svg or png; by default what the name ends in. Tables as CSV are a folder; so are figures as SVG
@@ -33,9 +33,9 @@ def write_stretching_report(tables: Path, out: Path | None = None, kind: str | N
         raise UserError(f"--out must end in .html, .svg or .png, not {path.name!r}; or say --format")
     if named and named != kind:
         raise UserError(f"--format {kind} does not go into {path.name}; leave one of them out")
-    rows = load_stretch_rows(tables)
+    rows = load_extension_rows(tables)
     if kind == "html":
-        write_stretching_page(rows, path)
+        write_extension_page(rows, path)
     elif kind == "csv":
         make_folder(path)
         for table in extension_values(rows):
@@ -48,7 +48,7 @@ def write_stretching_report(tables: Path, out: Path | None = None, kind: str | N
     return path
 
 
-def _pictures(rows: StretchRows, folder: Path, kind: str) -> None:
+def _pictures(rows: ExtensionRows, folder: Path, kind: str) -> None:
     keys = [figure for _, figure in passkey_maps(rows.passkey)]
     figures = [*ratio_figures(rows), *keys, scale_maps(rows.fits), entropy_figure(rows.entropy)]
     make_folder(folder)

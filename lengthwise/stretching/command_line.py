@@ -273,9 +273,9 @@ def report_command(
     ] = None,
 ) -> None:
     """Write a page about a table of stretched models, beside the published one, or its tables and figures."""
-    from lengthwise.report.context_extension_export import write_stretching_report
+    from lengthwise.report.context_extension_export import write_extension_report
 
-    written = write_stretching_report(tables, out, kind)
+    written = write_extension_report(tables, out, kind)
     console.print(f"Wrote {written}", highlight=False, soft_wrap=True)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lengthwise.report.markdown.table import section
-from lengthwise.report.model.context_extension import StretchRows
+from lengthwise.report.model.context_extension import ExtensionRows
 from lengthwise.report.model.context_extension_tables import growth_words, ratio_table, scale_table
 from lengthwise.report.model.phrases import perplexity
 from lengthwise.report.model.table import MISSING, Cell, Column, Table, TableRow, Words, number_cell, text_cell
@@ -76,7 +76,7 @@ def entropy_table(title: str, rows: Sequence[Row]) -> Table:
 
 def stretch_table(rows: Sequence[Row]) -> Table:
     """Perplexities, and their ratio to the same model as trained at 1x, beside the published ratio."""
-    return ratio_table(StretchRows(list(rows)))
+    return ratio_table(ExtensionRows(list(rows)))
 
 
 def stretch_markdown(rows: Sequence[Row]) -> str:

@@ -18,7 +18,7 @@ from lengthwise.report.figures.drawing import (
 )
 from lengthwise.report.figures.palette import PALETTE, SHAPES, shade, text_on
 from lengthwise.report.figures.panels import LegendEntry, Panel, Series, arranged, grid, lowered
-from lengthwise.report.model.context_extension import FittedLine, Row, StretchRows
+from lengthwise.report.model.context_extension import ExtensionRows, FittedLine, Row
 
 WIDTH, HEIGHT = 380.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 34.0, 194.0, 30.0, 200.0
@@ -28,7 +28,7 @@ LEAST, MOST = 0.8, 100.0
 TICKS = (1, 2, 5, 10, 20, 50, 100)
 
 
-def ratio_figures(rows: StretchRows) -> list[Figure]:
+def ratio_figures(rows: ExtensionRows) -> list[Figure]:
     """Perplexity relative to 1x as trained, by context: one figure for each group of lines."""
     return [_ratios(rows, name, title, chosen) for name, title, chosen in _groups(rows.lines) if chosen]
 
@@ -49,7 +49,7 @@ def _groups(lines: list[str]) -> list[tuple[str, str, list[str]]]:
     return found
 
 
-def _ratios(rows: StretchRows, name: str, title: str, lines: Sequence[str]) -> Figure:
+def _ratios(rows: ExtensionRows, name: str, title: str, lines: Sequence[str]) -> Figure:
     x = Scale((0, max(1.0, math.log2(rows.times[-1]))), (LEFT, RIGHT))
     y = Scale((math.log(LEAST), math.log(MOST)), (BOTTOM, TOP))
 

@@ -6,7 +6,7 @@ from typing import Any
 from lengthwise.records.files import replace
 from lengthwise.report.figures.context_extension import entropy_figure, passkey_maps, ratio_figures, scale_maps
 from lengthwise.report.html.page import templates
-from lengthwise.report.model.context_extension import StretchRows
+from lengthwise.report.model.context_extension import ExtensionRows
 from lengthwise.report.model.context_extension_claims import claims
 from lengthwise.report.model.context_extension_tables import (
     correlation_table,
@@ -22,12 +22,12 @@ from lengthwise.report.model.context_extension_tables import (
 from lengthwise.report.model.table import Table
 
 
-def write_stretching_page(rows: StretchRows, path: Path) -> None:
+def write_extension_page(rows: ExtensionRows, path: Path) -> None:
     page = templates({}).get_template("context_extension.html.jinja").render(**content(rows))
     replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
 
 
-def content(rows: StretchRows) -> dict[str, Any]:
+def content(rows: ExtensionRows) -> dict[str, Any]:
     correlations = [row for row in rows.entropy if row.get("kind") == "correlation"]
     settings = rows.about.get("settings", {})
     return {

@@ -32,7 +32,7 @@ class FittedLine:
 
 
 @dataclass(frozen=True)
-class StretchRows:
+class ExtensionRows:
     perplexity: list[Row]
     passkey: list[Row] = field(default_factory=list)
     fits: list[FittedLine] = field(default_factory=list)
@@ -84,7 +84,7 @@ class StretchRows:
         return ratios().get((line, times))
 
 
-def load_stretch_rows(folder: Path) -> StretchRows:
+def load_extension_rows(folder: Path) -> ExtensionRows:
     """Of the folder of a table, or of a study that has one; unfinished ones too."""
     place = folder if (folder / "perplexity.jsonl").exists() else folder / "table"
     if not (place / "perplexity.jsonl").exists():
@@ -100,7 +100,7 @@ def load_stretch_rows(folder: Path) -> StretchRows:
     if not perplexity:
         raise UserError(f"{place}/perplexity.jsonl has no rows yet")
     lines = list(dict.fromkeys(row["line"] for row in perplexity))
-    return StretchRows(
+    return ExtensionRows(
         perplexity,
         rows("passkey.jsonl"),
         list(_fits(place / "fits", lines)),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from lengthwise.records.published_ratios import ablation_keys
-from lengthwise.report.model.context_extension import StretchRows
+from lengthwise.report.model.context_extension import ExtensionRows
 from lengthwise.report.model.phrases import published_ratio
 from lengthwise.report.model.phrases import ratio as ratio_words
 
@@ -23,7 +23,7 @@ class Claim:
     holds: bool
 
 
-def claims(rows: StretchRows) -> list[Claim]:
+def claims(rows: ExtensionRows) -> list[Claim]:
     """Only those for which there are rows."""
     found = []
     for line, words in (("none", "without positions"), ("rotary", "with rotary positions")):
@@ -49,7 +49,7 @@ def claims(rows: StretchRows) -> list[Claim]:
     return [*found, *_ablations(rows)]
 
 
-def _ablations(rows: StretchRows) -> list[Claim]:
+def _ablations(rows: ExtensionRows) -> list[Claim]:
     """Published at 8x alone: the order of the whole method, without its start, without its floor."""
     lines, found = list(ablation_keys()), []
     if not set(lines) <= set(rows.lines):

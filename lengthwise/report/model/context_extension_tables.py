@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lengthwise.report.model.context_extension import FAMILIES, FittedLine, Row, StretchRows
+from lengthwise.report.model.context_extension import FAMILIES, ExtensionRows, FittedLine, Row
 from lengthwise.report.model.context_extension_claims import HELD
 from lengthwise.report.model.phrases import known, perplexity, plain, published_ratio, ratio
 from lengthwise.report.model.run_tables import fact_table
@@ -24,7 +24,7 @@ from lengthwise.report.model.table import (
 GROWTH = "1 + a ln(i / trained length)"
 
 
-def ratio_table(rows: StretchRows) -> Table:
+def ratio_table(rows: ExtensionRows) -> Table:
     """Perplexity at each context; its ratio to that of the same model as trained at 1x, and the published ratio."""
     found = []
     for family, title in FAMILIES.items():
@@ -42,7 +42,7 @@ def ratio_table(rows: StretchRows) -> Table:
     )
 
 
-def _ratio(rows: StretchRows, line: str, times: int) -> Cell:
+def _ratio(rows: ExtensionRows, line: str, times: int) -> Cell:
     found, own = rows.row(line, times), rows.ratio(line, times)
     if found is None:
         return MISSING
@@ -76,7 +76,7 @@ def long_table(rows: Sequence[Row]) -> Table:
     return Table("", "Far beyond: perplexity at very long contexts", columns, tuple(found))
 
 
-def key_table(rows: StretchRows) -> Table:
+def key_table(rows: ExtensionRows) -> Table:
     """Share of the keys found by length, over all depths."""
     lengths = sorted({row["length"] for row in rows.passkey})
     found = []
@@ -152,7 +152,7 @@ def setting_table(settings: Mapping[str, Any]) -> Table:
     )
 
 
-def extension_values(rows: StretchRows) -> list[Table]:
+def extension_values(rows: ExtensionRows) -> list[Table]:
     """For programs: everything that was measured."""
     published = {(row["line"], row["times"]): rows.published(row["line"], row["times"]) for row in rows.perplexity}
     by_context = value_table(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lengthwise.records.published import Figure
+from lengthwise.records.published import Score
 from lengthwise.records.published_ratios import PublishedRatio
 
 
@@ -31,7 +31,7 @@ def plus_minus(value: float, limit: float | None = None) -> str:
     return text if float(text) else "+0.00"  # never -0.00
 
 
-def spread(figure: Figure) -> str:
+def spread(figure: Score) -> str:
     """Standard deviation and number of seeds."""
     return f"± {figure.deviation:.2f} ({figure.seeds})" if figure.deviation is not None else f"({figure.seeds})"
 
@@ -116,8 +116,5 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
-FILTERS = {
-    function.__name__: function
-    for function in (decimals, known, signed, spread, places, beside, chance, probability, span, plain, time, plural)
-}
-"""For the template of the page."""
+FILTERS = {function.__name__: function for function in (decimals, places, beside, span, plural)}
+"""For the templates of pages."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from lengthwise.records.agreement import Counts
 from lengthwise.records.comparison import ComparedCell, Comparison
 from lengthwise.records.equivalence import MARGIN, Verdict
-from lengthwise.records.published import Figure
+from lengthwise.records.published import Score
 from lengthwise.records.rows import Results
 from lengthwise.report.model import agreement, phrases
 from lengthwise.report.model.accuracy_tables import by_encoding
@@ -268,13 +268,13 @@ def _agreement_rows(comparison: Comparison) -> Iterator[list[Value]]:
                    digits(permuted.p_close_of_all)]  # fmt: skip
 
 
-def _same_seeds(scores: Iterable[Figure | None]) -> int | None:
+def _same_seeds(scores: Iterable[Score | None]) -> int | None:
     """The number of seeds that all of them have; None where they differ."""
     numbers = {score.seeds for score in scores if score}
     return numbers.pop() if len(numbers) == 1 else None
 
 
-def _score(score: Figure, with_seeds: bool) -> str:
+def _score(score: Score, with_seeds: bool) -> str:
     spread = f" ± {score.deviation:.2f}" if score.deviation is not None else ""
     return f"{score.mean:.2f}{spread}{f' ({score.seeds})' if with_seeds else ''}"
 

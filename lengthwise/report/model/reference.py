@@ -8,7 +8,7 @@ from lengthwise.records import published
 from lengthwise.records.columns import columns
 from lengthwise.records.comparison import Comparison, compare
 from lengthwise.records.naming import scratchpad_name, task_name
-from lengthwise.records.published import Figure
+from lengthwise.records.published import Score
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import ranks
 
@@ -27,7 +27,7 @@ def comparable(results: Results, task: str) -> bool:
     return name in published.LENGTHS and published.LENGTHS[name][0][1] == results.train_length(task)
 
 
-def cell(results: Results, task: str, encoding: str) -> Figure | None:
+def cell(results: Results, task: str, encoding: str) -> Score | None:
     """Accuracy on unseen lengths."""
     found = published.cells().get((*name_and_format(results, task), encoding))
     return found.unseen if found and comparable(results, task) else None
