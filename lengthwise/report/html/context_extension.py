@@ -7,7 +7,7 @@ from lengthwise.records.files import replace
 from lengthwise.report.figures.context_extension import entropy_figure, passkey_maps, ratio_figures, scale_maps
 from lengthwise.report.html.page import templates
 from lengthwise.report.model.context_extension import ExtensionRows
-from lengthwise.report.model.context_extension_claims import claims
+from lengthwise.report.model.context_extension_claims import HELD, claims
 from lengthwise.report.model.context_extension_tables import (
     correlation_table,
     extension_values,
@@ -36,6 +36,7 @@ def content(rows: ExtensionRows) -> dict[str, Any]:
         "claims": claims(rows),
         "ratio_figures": ratio_figures(rows),
         "ratios": ratio_table(rows),
+        "held": f"{HELD - 1:.0%}",
         "long": long_table(rows.long) if rows.long else None,
         "passkeys": passkey_maps(rows.passkey),
         "keys": key_table(rows),

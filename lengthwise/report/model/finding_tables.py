@@ -54,7 +54,8 @@ def distance_table(comparison: DistanceComparison) -> Table:
     columns = (
         Column("layer", "left"),
         *(Column(str(layer)) for layer in layers),
-        *map(Column, ("all layers", "pairs of runs", "examples of a pair")),
+        Column("all layers"),
+        *(Column(heading, detail=True) for heading in ("pairs of runs", "examples of a pair")),
     )
     seeds = "the same seed" if comparison.same_seed else "different seeds"
     title = f"{comparison.task}: attention distance to {lines[0].reference}, {VARIANTS[comparison.variant]}, {seeds}"
@@ -118,7 +119,10 @@ def probe_table(task: str, best: Sequence[Probed]) -> Table:
     scores = ("R² within", "error within", "R² beyond", "error beyond", "slope beyond", "control R²")
     columns = (
         *(Column(heading, "left") for heading in ("encoding", "of", "probe")),
-        *map(Column, ("layer", *scores, "holds until", "accuracy until")),
+        *(
+            Column(heading, detail=heading in ("R² within", "R² beyond"))
+            for heading in ("layer", *scores, "holds until", "accuracy until")
+        ),
     )
     rows = []
     for each in best:
