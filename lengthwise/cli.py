@@ -178,7 +178,7 @@ def run(
 @app.command()
 def show(runs: Runs, checkpoint: AtCheckpoint = Checkpoint.last) -> None:
     """Show accuracy, ranking, differences, budgets and accuracy by length in the terminal."""
-    from lengthwise.report.terminal_show import show_tables
+    from lengthwise.report.terminal.show import show_tables
 
     _print_each(*show_tables(_finished(runs), checkpoint))
 
@@ -194,7 +194,7 @@ def compare_command(
 ) -> None:
     """Lay results beside the published ones, cell by cell."""
     from lengthwise.records.comparison import compare
-    from lengthwise.report.terminal_comparison import comparison_tables
+    from lengthwise.report.terminal.comparison import comparison_tables
 
     comparison = compare(_finished(runs), checkpoint)
     if as_json:
@@ -216,7 +216,7 @@ def report(
     ] = None,
 ) -> None:
     """Write a self-contained page of a study's results, or its tables and figures for a paper."""
-    from lengthwise.analysis.rows import load_analysis
+    from lengthwise.records.findings import load_analysis
     from lengthwise.records.rows import load_results
     from lengthwise.report.export import write_report
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lengthwise.analysis.rows import AnalysisFolder
+from lengthwise.records.findings import AnalysisFolder
 from lengthwise.records.published import LENGTHS
 from lengthwise.records.rows import RunResult, load_results
 

@@ -17,7 +17,7 @@ from test_equivalence import slow_upper_tail
 from lengthwise.records.agreement import Pair, baselines, counts
 from lengthwise.records.comparison import Comparison, compare
 from lengthwise.records.correlations import correlations
-from lengthwise.records.published import DATA, Figure
+from lengthwise.records.published import DATA, Score
 from lengthwise.records.rows import load_results
 
 BATTERY = Path(__file__).parent.parent / "results/battery-small-symbols"
@@ -25,7 +25,7 @@ BATTERY = Path(__file__).parent.parent / "results/battery-small-symbols"
 
 def pair(ours: float, published: float, deviation: float | None = 0.01, chance: float = 0.0) -> Pair:
     seeds = 1 if deviation is None else 3
-    return Pair(Figure(ours, deviation, seeds), Figure(published, deviation, seeds), chance)
+    return Pair(Score(ours, deviation, seeds), Score(published, deviation, seeds), chance)
 
 
 def test_every_cell_is_counted_once() -> None:
@@ -64,7 +64,7 @@ def test_task_means_are_judged_on_the_cells_of_ours() -> None:
 
 
 def test_task_means_have_our_spread() -> None:
-    ours = Pair(Figure(0.5, 0.2, 3), Figure(0.5, 0.01, 3), 0.0)
+    ours = Pair(Score(0.5, 0.2, 3), Score(0.5, 0.01, 3), 0.0)
     found = baselines({"x": [ours, ours]})
     assert found is not None and found.task_means == found.ours and found.ours.undecided == 2
 

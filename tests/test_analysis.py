@@ -34,9 +34,7 @@ from lengthwise.analysis.looks import (
 from lengthwise.analysis.material import Material, repeated_material, task_material
 from lengthwise.analysis.probe_scores import holds_until
 from lengthwise.analysis.probes import ProbeStudy
-from lengthwise.analysis.published_distance import OTHER_SEED, published_distances
 from lengthwise.analysis.ridge import Moments
-from lengthwise.analysis.rows import load_maps, load_rows
 from lengthwise.analysis.source import HuggingFaceSource, Watch
 from lengthwise.analysis.subjects import pairs, subjects
 from lengthwise.analysis.tables import is_kind
@@ -44,6 +42,8 @@ from lengthwise.cli import app
 from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import judge
 from lengthwise.executors.local import run_study
+from lengthwise.records.findings import read_findings
+from lengthwise.records.published_distance import OTHER_SEED, published_distances
 from lengthwise.sequences import Sequences
 
 CPU = torch.device("cpu")
@@ -374,7 +374,7 @@ def test_all_analyses_leave_rows_and_show_tables(trained: Path) -> None:
     for words in ("attention distance to none", "none (other seed)", "tokens back", "entropy", "probe", "first error"):
         assert words in done.output.replace("\n", " "), words
     folder = trained / "analysis"
-    distances = load_rows(folder, "distance")
+    distances = read_findings(folder, "distance")
     # 2 seeds x 2 other encodings, and the other seed: 5 pairs, 2 layers, 5 lengths.
     assert len(distances) == 5 * 2 * 5
     assert all(0 <= row["distance"] <= math.log(2) for row in distances)
@@ -384,7 +384,7 @@ def test_all_analyses_leave_rows_and_show_tables(trained: Path) -> None:
     assert {(row["seed"], row["reference_seed"]) for row in others} == {(2, 1)}
     assert all(row["seed"] == row["reference_seed"] for row in distances if row["encoding"] != "none")
     assert {row["length"]: row["seen"] for row in distances} == {2: True, 3: True, 4: True, 5: False, 6: False}
-    heads, probes, failures = (load_rows(folder, kind) for kind in ("heads", "probes", "failures"))
+    heads, probes, failures = (read_findings(folder, kind) for kind in ("heads", "probes", "failures"))
     assert len(heads) == 6 * 2 * 2 * 2, "runs, seen and unseen, layers, heads"
     assert len(probes) == 6 * 2 * 3 * 2 * 2, "runs, targets, residual streams, kinds of probes, controls"
     assert len(failures) == 6 * 5
@@ -393,7 +393,7 @@ def test_all_analyses_leave_rows_and_show_tables(trained: Path) -> None:
         assert all(value <= limit for value, limit in zip(row["entropy_by_position"], limits, strict=True))
         assert sum(row["distance_share"]) == pytest.approx(1, abs=1e-3)
     assert {row["run"] for row in heads} == {subject.fingerprint for subject in subjects(trained)}
-    assert len(load_maps(folder)) == 3, "one run of each encoding"
+    assert len(read_findings(folder, "maps")) == 3, "one run of each encoding"
 
 
 def test_a_second_call_reads_what_is_there(trained: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -537,7 +537,7 @@ def test_a_hugging_face_folder_from_the_command_line(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     done = call("distance", str(tmp_path / "llama"), "--with", str(tmp_path / "gpt2"), *out)
     assert done.exit_code == 0, done.output
-    assert len(load_rows(tmp_path / "out", "distance")) == 2 * 2
+    assert len(read_findings(tmp_path / "out", "distance")) == 2 * 2
     for words, message in (
         (["distance", "llama"], "--with"),
         (["failures", "llama"], "Hugging Face model has none"),

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from lengthwise.errors import UserError
 from lengthwise.records import published
-from lengthwise.records.comparison import compare, figure
+from lengthwise.records.comparison import compare, score
 from lengthwise.records.equivalence import Verdict
-from lengthwise.records.published import Figure
+from lengthwise.records.published import Score
 from lengthwise.records.rows import Results, RunResult, load_results
-from lengthwise.report.terminal_comparison import comparison_tables
+from lengthwise.report.terminal.comparison import comparison_tables
 
 QUICKSTART = Path(__file__).parent.parent / "results/quickstart"
 
@@ -48,7 +48,7 @@ def test_published_figures_are_whole() -> None:
     assert len(plain) == 17 * 5 and {cell.encoding for cell in plain} == set(published.ENCODINGS)
     assert {cell.task for cell in plain} == set(published.LENGTHS)
     assert cells["copy.repeat", "none", "t5"].unseen.mean == pytest.approx(0.77, abs=0.01)
-    assert cells["lego", "full", "none"].unseen == Figure(0.5798, None, 1)
+    assert cells["lego", "full", "none"].unseen == Score(0.5798, None, 1)
     assert "6 runs pooled" in cells["lego", "full-input", "t5"].unseen.note
     assert {cell.task for cell in cells.values() if cell.scratchpad != "none"} == {
         *("addition", "summation", "polynomial", "parity", "sort.symbols", "sort.numbers", "lego")
@@ -122,12 +122,12 @@ def test_cells_by_hand() -> None:
     t5, alibi = comparison.shared
     theirs = published.cells()["copy.repeat", "none", "t5"].unseen
     assert theirs.deviation is not None
-    assert t5.ours == Figure(pytest.approx(0.8), pytest.approx(math.sqrt(0.02)), 2) and t5.published == theirs
+    assert t5.ours == Score(pytest.approx(0.8), pytest.approx(math.sqrt(0.02)), 2) and t5.published == theirs
     assert t5.difference == pytest.approx(0.8 - theirs.mean)
     assert t5.interval is not None and np.mean(t5.interval) == pytest.approx(t5.difference)
     assert (t5.verdict, t5.close, t5.informative, t5.borrowed_deviation) == (Verdict.undecided, True, True, False)
     assert t5.unlearned == [2] and t5.ours_seen == pytest.approx(0.75) and t5.chance == 0.0
-    assert alibi.ours == Figure(0.5, None, 1) and alibi.published is not None and alibi.published.deviation is not None
+    assert alibi.ours == Score(0.5, None, 1) and alibi.published is not None and alibi.published.deviation is not None
     half = 2.919986 * alibi.published.deviation * math.sqrt(1 + 1 / 3)
     assert alibi.interval == pytest.approx((0.5 - alibi.published.mean - half, 0.5 - alibi.published.mean + half))
     assert (alibi.verdict, alibi.close, alibi.borrowed_deviation) == (Verdict.different, False, True)
@@ -142,8 +142,8 @@ def test_cells_by_hand() -> None:
 
 
 def test_figures_have_the_sample_deviation() -> None:
-    assert figure([0.1]) == Figure(0.1, None, 1)
-    assert figure([0.1, 0.3]) == Figure(pytest.approx(0.2), pytest.approx(math.sqrt(0.02)), 2)
+    assert score([0.1]) == Score(0.1, None, 1)
+    assert score([0.1, 0.3]) == Score(pytest.approx(0.2), pytest.approx(math.sqrt(0.02)), 2)
 
 
 def test_the_order_is_given_at_both_checkpoints() -> None:
@@ -204,7 +204,7 @@ def test_curves_lay_lengths_side_by_side() -> None:
     comparison = compare(made({("copy.repeat", "none", 1): 0.25, ("copy.repeat", "none", 2): 0.75}, []))
     points = {point.length: point for point in comparison.curves}
     assert sorted(points) == list(range(2, 41))
-    assert points[9].ours == Figure(0.5, pytest.approx(math.sqrt(0.125)), 2) and points[9].ours_seen is False
+    assert points[9].ours == Score(0.5, pytest.approx(math.sqrt(0.125)), 2) and points[9].ours_seen is False
     assert points[9].published_seen is True and points[9].published is not None
     assert points[40].ours is None and points[40].ours_seen is None and points[40].published_seen is False
 
@@ -294,5 +294,5 @@ def test_quickstart_beside_published(tmp_path: Path) -> None:
 
 
 def test_comparison_needs_no_torch() -> None:
-    program = "import sys\nfrom lengthwise.report import terminal_comparison, terminal_statistics\n"
+    program = "import sys\nfrom lengthwise.report.terminal import comparison, show\n"
     subprocess.run([sys.executable, "-c", program + "assert 'torch' not in sys.modules"], check=True)

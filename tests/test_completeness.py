@@ -13,8 +13,8 @@ from lengthwise.records.comparison import compare
 from lengthwise.records.completeness import Missing, missing
 from lengthwise.records.rows import Results, load_results
 from lengthwise.report.export import write_report
-from lengthwise.report.terminal_comparison import comparison_tables
-from lengthwise.report.terminal_show import show_tables
+from lengthwise.report.terminal.comparison import comparison_tables
+from lengthwise.report.terminal.show import show_tables
 
 RESULTS = Path(__file__).parent.parent / "results"
 LINE = "5 of 255 runs of this study; missing: 16 tasks, seeds 2 and 3"

@@ -21,7 +21,7 @@ from lengthwise.extensions.extension import Extension
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
-from lengthwise.report.curves import FEW
+from lengthwise.report.model.length_curves import FEW
 from lengthwise.study import study_from
 
 ROOT = Path(__file__).parent.parent

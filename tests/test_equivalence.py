@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lengthwise.records.equivalence import Extreme, Verdict, difference_interval, extreme, judge, verdict
-from lengthwise.records.published import Figure
+from lengthwise.records.published import Score
 from lengthwise.records.student_t import (
     regularized_incomplete_beta,
     student_t_probability,
@@ -71,8 +71,8 @@ def test_the_incomplete_beta_function_by_hand() -> None:
         student_t_quantile(0.9, 0)
 
 
-def of_seeds(*values: float) -> Figure:
-    return Figure(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+def of_seeds(*values: float) -> Score:
+    return Score(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
 def test_the_interval_is_welchs() -> None:
@@ -94,28 +94,28 @@ def test_the_interval_is_welchs() -> None:
 
 def test_a_single_seed_borrows_the_deviation_of_the_other_side() -> None:
     """Then it is Student's interval for one more observation: t with n - 1 degrees of freedom, s sqrt(1 + 1/n)."""
-    theirs = Figure(0.6, 0.05, 3)
+    theirs = Score(0.6, 0.05, 3)
     half = 2.919985580 * 0.05 * math.sqrt(1 + 1 / 3)
-    assert difference_interval(Figure(0.5, None, 1), theirs) == pytest.approx((-0.1 - half, -0.1 + half))
-    assert difference_interval(theirs, Figure(0.5, None, 1)) == pytest.approx((0.1 - half, 0.1 + half))
-    assert judge(Figure(0.5, None, 1), theirs, 0.0).borrowed_deviation
-    assert not judge(Figure(0.5, 0.01, 2), theirs, 0.0).borrowed_deviation
+    assert difference_interval(Score(0.5, None, 1), theirs) == pytest.approx((-0.1 - half, -0.1 + half))
+    assert difference_interval(theirs, Score(0.5, None, 1)) == pytest.approx((0.1 - half, 0.1 + half))
+    assert judge(Score(0.5, None, 1), theirs, 0.0).borrowed_deviation
+    assert not judge(Score(0.5, 0.01, 2), theirs, 0.0).borrowed_deviation
 
 
 def test_without_deviations_there_is_no_verdict_and_with_zeros_the_interval_is_a_point() -> None:
-    alone = judge(Figure(0.5, None, 1), Figure(0.45, None, 1), 0.0)
+    alone = judge(Score(0.5, None, 1), Score(0.45, None, 1), 0.0)
     assert alone.interval is None and alone.verdict is None and alone.close and not alone.borrowed_deviation
-    for ours in (Figure(0.5, 0.0, 3), Figure(0.5, None, 1)):
-        point = judge(ours, Figure(0.4, 0.0, 3), 0.0)
+    for ours in (Score(0.5, 0.0, 3), Score(0.5, None, 1)):
+        point = judge(ours, Score(0.4, 0.0, 3), 0.0)
         assert point.interval == pytest.approx((0.1, 0.1)) and point.verdict == Verdict.equivalent and point.close
-    assert judge(Figure(0.51, 0.0, 3), Figure(0.4, 0.0, 3), 0.0).verdict == Verdict.different
+    assert judge(Score(0.51, 0.0, 3), Score(0.4, 0.0, 3), 0.0).verdict == Verdict.different
 
 
-figures = st.builds(Figure, st.floats(0, 1), st.floats(0.001, 0.5), st.integers(2, 6))
+figures = st.builds(Score, st.floats(0, 1), st.floats(0.001, 0.5), st.integers(2, 6))
 
 
 @given(figures, figures)
-def test_swapping_the_sides_flips_the_signs(ours: Figure, theirs: Figure) -> None:
+def test_swapping_the_sides_flips_the_signs(ours: Score, theirs: Score) -> None:
     there, back = judge(ours, theirs, 0.0), judge(theirs, ours, 0.0)
     assert there.difference == -back.difference and there.interval is not None
     assert back.interval == pytest.approx((-there.interval[1], -there.interval[0]))
@@ -123,7 +123,7 @@ def test_swapping_the_sides_flips_the_signs(ours: Figure, theirs: Figure) -> Non
 
 
 @given(figures, figures)
-def test_equivalent_is_what_two_one_sided_tests_say(ours: Figure, theirs: Figure) -> None:
+def test_equivalent_is_what_two_one_sided_tests_say(ours: Score, theirs: Score) -> None:
     """Schuirmann's test at 0.05, its p-values by integration; and different by the tests of the other direction."""
     parts = [(f.deviation or 0) ** 2 / f.seeds for f in (ours, theirs)]
     error = math.sqrt(sum(parts))
@@ -139,14 +139,14 @@ def test_equivalent_is_what_two_one_sided_tests_say(ours: Figure, theirs: Figure
 
 @given(st.floats(0, 1), st.integers(2, 6), st.integers(2, 6))
 def test_the_same_number_with_a_small_spread_is_equivalent(mean: float, own: int, other: int) -> None:
-    assert judge(Figure(mean, 0.005, own), Figure(mean, 0.005, other), 0.0).verdict == Verdict.equivalent
+    assert judge(Score(mean, 0.005, own), Score(mean, 0.005, other), 0.0).verdict == Verdict.equivalent
     far = mean + 0.2 if mean < 0.5 else mean - 0.2
-    assert judge(Figure(mean, 0.005, own), Figure(far, 0.005, other), 0.0).verdict == Verdict.different
+    assert judge(Score(mean, 0.005, own), Score(far, 0.005, other), 0.0).verdict == Verdict.different
 
 
 def test_a_large_spread_decides_nothing() -> None:
     """What the old rule took for agreement: a difference of 0.29 within twice the pooled deviation."""
-    found = judge(Figure(0.48, 0.30, 3), Figure(0.77, 0.05, 3), 0.0)
+    found = judge(Score(0.48, 0.30, 3), Score(0.77, 0.05, 3), 0.0)
     assert found.verdict == Verdict.undecided and not found.close and found.informative
 
 
@@ -161,8 +161,8 @@ def test_verdicts_at_the_edges() -> None:
         (-0.5, 0.5): Verdict.undecided,
     }
     assert {interval: verdict(interval) for interval in cases} == cases
-    assert judge(Figure(0.4, 0.1, 3), Figure(0.3, 0.1, 3), 0.0).close  # 0.4 - 0.3 is a little more than 0.1
-    assert not judge(Figure(0.401, 0.1, 3), Figure(0.3, 0.1, 3), 0.0).close
+    assert judge(Score(0.4, 0.1, 3), Score(0.3, 0.1, 3), 0.0).close  # 0.4 - 0.3 is a little more than 0.1
+    assert not judge(Score(0.401, 0.1, 3), Score(0.3, 0.1, 3), 0.0).close
 
 
 def test_cells_at_the_floor_and_at_the_ceiling_tell_nothing() -> None:
@@ -173,7 +173,7 @@ def test_cells_at_the_floor_and_at_the_ceiling_tell_nothing() -> None:
     assert extreme(0.5, 0.55, 0.5) == extreme(0.45, 0.5, 0.5) == Extreme.floor
     assert extreme(0.0, 0.0, 0.5) is None and extreme(0.5, 0.56, 0.5) is None and extreme(0.5, 0.5, 0.0) is None
     assert extreme(0.12, 0.08, 0.1) == Extreme.floor and extreme(0.0, 0.1, 0.1) is None
-    assert judge(Figure(0.0, 0.0, 3), Figure(0.0, 0.0, 3), 0.0).informative is False
+    assert judge(Score(0.0, 0.0, 3), Score(0.0, 0.0, 3), 0.0).informative is False
 
 
 def test_the_interval_covers_what_it_says() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report.gallery import figures
-from lengthwise.report.layout_figures import Layout, ahead, layout_figure, layouts
+from lengthwise.report.figures.gallery import figures
+from lengthwise.report.figures.layouts import layout_figure
+from lengthwise.report.model.layouts import Layout, ahead, layouts
 
 RESULTS = Path(__file__).parent.parent / "results"
 

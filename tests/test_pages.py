@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from drawings import assert_same_drawing
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,7 +25,7 @@ PAGES = _load()
 @pytest.mark.parametrize("file", [*PAGES.PAGES.values(), *PAGES.PICTURES], ids=lambda file: Path(file).name)
 def test_pages_and_pictures_are_what_the_results_make_them(file: Path | str) -> None:
     if isinstance(file, str):
-        assert (ROOT / "docs/pictures" / file).read_text() == PAGES.picture(file), "make pages"
+        assert_same_drawing((ROOT / "docs/pictures" / file).read_text(), PAGES.picture(file))  # make pages
     else:
         (template,) = [name for name, page in PAGES.PAGES.items() if page == file]
         assert file.read_text() == PAGES.render(template), "make pages"

@@ -16,7 +16,11 @@ from lengthwise.records.budgets import budget_warnings, budgets
 from lengthwise.records.outcomes import Tally, Unlearned, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
 from lengthwise.records.rows import Results
-from lengthwise.report import terminal, terminal_statistics
+from lengthwise.report.model.difference_tables import difference_table
+from lengthwise.report.model.outcome_tables import budget_table, outcome_table
+from lengthwise.report.model.ranking_table import ranking_table
+from lengthwise.report.model.table import Table
+from lengthwise.report.terminal.table import to_terminal
 
 ORDER = ["none", "t5", "rotary"]
 
@@ -35,7 +39,7 @@ def printed(*things: object) -> str:
     console = Console(width=100)
     with console.capture() as capture:
         for thing in things:
-            console.print(thing)
+            console.print(to_terminal(thing) if isinstance(thing, Table) else thing)
     assert all(len(line) <= 100 for line in capture.get().splitlines())
     return " ".join(capture.get().split())
 
@@ -75,8 +79,8 @@ def test_no_interval_from_two_seeds_or_over_two_tasks() -> None:
     two_tasks = {key: value for key, value in THREE_TASKS.items() if key[0] != "z"}
     place = ranking(made(two_tasks, ORDER))[0]
     assert place.reciprocal_rank_interval is not None and place.interval_over_tasks is None
-    assert "fewer than 3 seeds" in printed(terminal.ranking_table(made(two_seeds, ORDER)))
-    assert "no interval over other tasks" in printed(terminal.ranking_table(made(two_tasks, ORDER)))
+    assert "fewer than 3 seeds" in printed(ranking_table(made(two_seeds, ORDER)))
+    assert "no interval over other tasks" in printed(ranking_table(made(two_tasks, ORDER)))
 
 
 def test_one_task_at_three_settings_is_one_task() -> None:
@@ -145,7 +149,7 @@ def test_differences_by_hand() -> None:
     assert t5.interval_over_tasks is not None and t5.interval_over_tasks[0] < t5.interval[0]
     (against,) = [each for each in paired_differences(results, against="t5") if each.encoding == "none"]
     assert against.mean == pytest.approx(-t5.mean) and (against.wins, against.losses) == (5, 3)
-    text = printed(*terminal_statistics.statistics_tables(results))
+    text = printed(outcome_table(results), difference_table(results), budget_table(results))
     assert "minus that of none" in text and "3/1/5" in text and "corrected for 2 comparisons (Holm)" in text
     assert t5.p.wilcoxon == 2 / 4  # ranks -2 and -1, the 0 dropped: as far from 0 with either sign of both
     # rotary has -0.43, -0.23 and -0.03: 2 / 8 with sizes and with ranks; twice that for two comparisons.
@@ -176,7 +180,7 @@ def test_saturated_and_dead_tasks_are_named_and_left_out() -> None:
     assert found.everything[0].columns == 10 and found.informative[0].columns == 4
     by_name = {place.encoding: place.reciprocal_rank for place in found.informative}
     assert by_name == {"none": pytest.approx((1 + 0.5 + 1 + 1) / 4), "t5": pytest.approx((0.5 + 1 + 0.5 + 0.5) / 4)}
-    text = printed(terminal.ranking_table(made(study, ["none", "t5"], chance={"coin": 0.5, "alive": 0.5})))
+    text = printed(ranking_table(made(study, ["none", "t5"], chance={"coin": 0.5, "alive": 0.5})))
     assert "1 task saturated" in text and "2 tasks dead" in text and "coin, empty" in text
     assert "4 pairs of task and seed without them" in text
 
@@ -201,11 +205,9 @@ def test_places_are_open_where_the_seeds_do_not_tell() -> None:
     few = {(task, encoding, seed): v for (task, encoding, seed), v in grid({"a": one}).items() if seed < 3}
     assert all(place.places is None for place in ranking(made(few, order)))
     assert not found["x"].is_range and ranking(made(grid({"a": one}), order))[0].is_range
-    text = printed(terminal.ranking_table(made(grid({"a": one, "b": two}), order)))
+    text = printed(ranking_table(made(grid({"a": one, "b": two}), order)))
     assert "y 0.42 2.–3." in text and "x 1.00 1. 1.00 – 1.00" in text and "left open by the seeds" in text
-    assert "range of mean mean encoding rank place the seeds" in printed(
-        terminal.ranking_table(made(grid({"a": one}), order))
-    )
+    assert "range of mean mean encoding rank place the seeds" in printed(ranking_table(made(grid({"a": one}), order)))
 
 
 def test_what_was_not_learned_is_no_failure_to_generalize() -> None:
@@ -219,7 +221,7 @@ def test_what_was_not_learned_is_no_failure_to_generalize() -> None:
     assert both.everything[0].columns == 4 and both.learned[0].columns == 3
     assert {p.encoding: p.reciprocal_rank for p in both.everything} == {"none": 0.75, "t5": 0.75}
     assert {p.encoding: round(p.reciprocal_rank, 9) for p in both.learned} == {"t5": 0.833333333, "none": 0.666666667}
-    text = printed(terminal.ranking_table(results), *terminal_statistics.statistics_tables(results))
+    text = printed(ranking_table(results), outcome_table(results), difference_table(results), budget_table(results))
     assert "3 pairs of task and seed in which every encoding learned" in text
     assert "not learned: x/t5/seed-1 0.899" in text  # not 0.90, which is learned
 
@@ -249,7 +251,7 @@ def test_budgets_and_where_they_differ() -> None:
         ("none", 2, [1, 2], [100], [800], [10]),
         ("t5", 2, [1, 2], [100], [800], [10]),
     ]
-    assert "the same task, model, data and training settings" in printed(terminal_statistics.budget_table(results))
+    assert "the same task, model, data and training settings" in printed(budget_table(results))
     first, second, third, fourth = results.runs
     longer = replace(first, description={**first.description, "settings": settings(steps=300)}, finished={"steps": 300})
     stopped = replace(fourth, finished={"steps": 60})
@@ -261,6 +263,6 @@ def test_budgets_and_where_they_differ() -> None:
     assert seeds == "x: not every encoding has every seed; missing: t5 1"
     assert unfinished == "x/t5/seed-2 took 60 of 100 steps"
     assert budgets(changed)[0].steps == [100, 300] and budgets(changed)[0].examples == [800, 2400]
-    assert "warning: x: not every encoding" in printed(terminal_statistics.budget_table(changed))
+    assert "warning: x: not every encoding" in printed(budget_table(changed))
     diverged = Results([replace(first, finished={"steps": 100, "diverged_at": 7}), third], [], {})
     assert budget_warnings(diverged) == ["x/none/seed-1 diverged at step 7"]

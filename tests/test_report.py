@@ -22,13 +22,20 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.records.comparison import compare
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 from lengthwise.records.rows import ROWS, Results, collect, load_results
-from lengthwise.report import summaries, terminal
-from lengthwise.report.curves import accuracy_by_length, curves_of, panel
 from lengthwise.report.export import write_report
-from lengthwise.report.looks import DARK_PALETTE, DARK_SCALE, PALETTE, contrast, looks, shade, text_on
-from lengthwise.report.settings import inner_width, resolved_settings
-from lengthwise.report.tables import _digits, by_length_table
+from lengthwise.report.figures.length_curves import accuracy_by_length, panel
+from lengthwise.report.figures.palette import DARK_PALETTE, DARK_SCALE, PALETTE, contrast, shade, text_on
+from lengthwise.report.model import summaries
+from lengthwise.report.model.accuracy_tables import pair_tables
+from lengthwise.report.model.length_curves import curves_of
+from lengthwise.report.model.length_tables import length_values
+from lengthwise.report.model.numbers import digits
+from lengthwise.report.model.ranking_table import ranking_table
+from lengthwise.report.model.settings import inner_width, resolved_settings
+from lengthwise.report.terminal.show import lengths
+from lengthwise.report.terminal.table import to_terminal
 
+ROOT = Path(__file__).parent.parent
 N = 40
 """Examples of each length in the synthetic studies."""
 
@@ -127,7 +134,7 @@ def page(results: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(results: Results, path: Path) -> Path:
-    from lengthwise.report.page import write_page
+    from lengthwise.report.html.page import write_page
 
     write_page(results, path)
     return path
@@ -166,14 +173,14 @@ def test_page_has_the_numbers_of_the_rows(page: Path) -> None:
 
 def test_page_ranks_by_hand(page: Path) -> None:
     # none is first in both seeds of a and in seed 1 of b; in seed 2 of b both share rank 1.5.
-    ranked = table(page, "Ranking over 4 pairs of task and seed, last checkpoint")
+    ranked = table(page, "Ranking on unseen lengths, last checkpoint")
     assert ranked[1][0] == "none"
     assert ranked[1][1] == "0.92"  # (1 + 1 + 1 + 1 / 1.5) / 4
-    assert ranked[1][2:] == ["1.12", "0.81"]
+    assert ranked[1][2:] == ["1.12", "0.81", "0.89"]  # (1 + 1 + 1 / 1.5) / 3 where both learned
     assert ranked[2][0] == "<b>x"
     assert ranked[2][1] == "0.54"  # (3 / 2 + 1 / 1.5) / 4
-    assert ranked[2][2:] == ["1.88", "0.30"]
-    assert table(page, "Runs by outcome")[2] == ["<b>x", "4", "1", "2", "1"]
+    assert ranked[2][2:] == ["1.88", "0.30", "0.56"]
+    assert table(page, "What became of the runs")[2] == ["<b>x", "4", "1", "2", "1"]
     # At the best checkpoint, too; two seeds do not say who is told apart.
     said = visible(page).split("Order on lengths that were never trained on, by mean reciprocal rank: ")[1]
     assert said.startswith("none (0.92) , <b>x (0.54) . Too few seeds to say which of them are told apart.")
@@ -204,7 +211,7 @@ def test_examples_of_a_length_are_those_of_all_its_buckets(tmp_path: Path) -> No
     assert table(page, "Tasks")[1][4] == "40 – 80"
     assert "fewest examples at a length: 40" in page.read_text(encoding="utf-8")
     assert curves_of(found, "a").few
-    (row,) = [row for row in by_length_table(found, [curves_of(found, "a")]).rows if row[2] == 3]
+    (row,) = [row for row in length_values([curves_of(found, "a")]).values if row[2] == 3]
     assert row[4] == 80
 
 
@@ -212,7 +219,7 @@ def test_a_range_of_seeds_is_called_so(tmp_path: Path) -> None:
     for seed in range(1, 6):
         write_run(tmp_path / "study", "a", "none", seed, {1: 40, 2: 40, 3: 5 * seed})
     found = load_results(tmp_path / "study")
-    cell = summaries.cell(found, "a", "none", seen=False)
+    cell = summaries.accuracy(found, "a", "none", seen=False)
     assert cell and cell.interval == (5 / 40, 25 / 40) and summaries.spread_words(found) == "range of the seeds"
     text = visible(write(found, tmp_path / "report.html"))
     assert "the shade the range of the seeds" in text and "95 % interval for other seeds" not in text
@@ -317,7 +324,8 @@ def test_numbers_that_swing_are_marked_in_every_format(swinging: Path, tmp_path:
     said = "Largest swings (range over the last 5 validations, mean over seeds): none on a 0.50."
     assert said in visible(page)
     text = write_report(found, tmp_path / "r.md").read_text()
-    assert "| a | 0.62 (0.50–0.75) | 0.62~ (0.50–0.75) | 0.125 |" in text and text.count("0.62~") == 1 and said in text
+    assert "| a (chance 0.125) | 0.62 (0.50 – 0.75) | 0.62~ (0.50 – 0.75) |" in text
+    assert text.count("0.62~") == 1 and said in text
     with (write_report(found, tmp_path / "csv", "csv") / "accuracies.csv").open() as file:
         rows = {(row["task"], row["encoding"]): row["swing"] for row in csv.DictReader(file)}
     assert rows == {("a", "<b>x"): "0.125", ("a", "none"): "0.5", ("b", "<b>x"): "", ("b", "none"): ""}
@@ -378,7 +386,7 @@ def test_unfinished_runs_are_listed(tmp_path: Path) -> None:
     text = visible(write(load_results(folder), tmp_path / "report.html"))
     assert "1 unfinished run" in text
     assert "b/none/seed-2" in text
-    assert "Ranking over 3 pairs of task and seed" in text
+    assert "Over 3 pairs of task and seed" in text
 
 
 def test_nothing_finished_is_a_clear_error(tmp_path: Path) -> None:
@@ -389,7 +397,7 @@ def test_nothing_finished_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_missing_packages_are_a_clear_error(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import lengthwise.report.page
+    import lengthwise.report.html.page
     from lengthwise.report.export import write_report
 
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -397,11 +405,11 @@ def test_missing_packages_are_a_clear_error(results: Results, tmp_path: Path, mo
         write_report(results, tmp_path / "curves.png")
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(UserError, match=r"jinja2.*pip install 'lengthwise\[report\]'"):
-        importlib.reload(lengthwise.report.page)
+        importlib.reload(lengthwise.report.html.page)
 
 
 def test_pictures(results: Results, tmp_path: Path) -> None:
-    from lengthwise.report.picture import write_picture
+    from lengthwise.report.figures.picture import write_picture
 
     write_picture(results, tmp_path / "curves.svg")
     write_picture(results, tmp_path / "curves.png")
@@ -420,8 +428,8 @@ def test_every_format(results: Results, tmp_path: Path) -> None:
 
     assert write_report(results, tmp_path / "r.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     text = write_report(results, tmp_path / "r.md").read_text()
-    assert "| a | 0.62 | 0.10 | 0.125 |" in text
-    assert "| b | 1.00 | 0.50* | 0.125 |" in text
+    assert "| a (chance 0.125) | 0.62 | 0.10 |" in text
+    assert "| b (chance 0.125) | 1.00 | 0.50* |" in text
     assert "<" not in text.replace("\\<", ""), "an encoding's name is no markup"
     folder = write_report(results, tmp_path / "tables", "csv")
     cells = list(csv.DictReader((folder / "accuracies.csv").read_text().splitlines()))
@@ -448,16 +456,16 @@ def test_every_format(results: Results, tmp_path: Path) -> None:
 
 
 def test_encodings_never_look_alike() -> None:
-    from lengthwise.report.looks import FAMILIAR, looks
+    from lengthwise.report.figures.palette import FAMILIAR, styles
 
     many = [*FAMILIAR, *(f"rotary(fraction={i / 40})" for i in range(40))]
-    assert len(set(looks(many).values())) == len(many)
-    assert len({colour for colour, _ in looks([*FAMILIAR, "new", "newer"]).values()}) == 8
-    assert looks(["rotary"])["rotary"] == looks(["none", "mine", "rotary"])["rotary"]
+    assert len(set(styles(many).values())) == len(many)
+    assert len({colour for colour, _ in styles([*FAMILIAR, "new", "newer"]).values()}) == 8
+    assert styles(["rotary"])["rotary"] == styles(["none", "mine", "rotary"])["rotary"]
 
 
 def test_numbers_on_the_heat_map_can_be_read() -> None:
-    from lengthwise.report.looks import contrast, shade, text_on
+    from lengthwise.report.figures.palette import contrast, shade, text_on
 
     shades = [shade(i / 200) for i in range(201)]
     assert min(contrast(colour, text_on(colour)) for colour in shades) >= 4.5
@@ -469,7 +477,7 @@ def test_numbers_on_the_heat_map_can_be_read() -> None:
 def test_the_dark_has_its_own_colours() -> None:
     """Near-black paper: nothing is dim on it, and an accuracy of 0 does not shine."""
     paper = "#15181c"
-    css = (Path(looks.__code__.co_filename).parent / "page.css").read_text()
+    css = (ROOT / "lengthwise/report/html/templates/page.css").read_text()
     for colour, dark in zip(PALETTE, DARK_PALETTE, strict=True):
         assert contrast(dark, paper) >= 5.5, colour
         assert f'[stroke="{colour}"] {{ stroke: light-dark({colour}, {dark}); }}' in css
@@ -517,7 +525,7 @@ def test_everybody_tells_the_colours_apart(palette: tuple[str, ...], least: floa
 
 
 def test_names_are_kept_apart() -> None:
-    from lengthwise.report.drawing import apart, ticks
+    from lengthwise.report.figures.drawing import apart, ticks
 
     assert apart([10, 50, 90], 12, 0, 100) == [10, 50, 90]
     assert apart([95, 95, 95], 12, 0, 100) == [76, 88, 100]
@@ -527,7 +535,7 @@ def test_names_are_kept_apart() -> None:
 
 
 def test_published_numbers_only_beside_the_same_lengths(tmp_path: Path) -> None:
-    from lengthwise.report import reference
+    from lengthwise.report.model import reference
 
     battery = load_results(write_battery(tmp_path / "battery", ["addition"], ("none", "t5"), (1, 2, 3), failures=0))
     assert reference.cell(battery, "addition", "none") is not None
@@ -543,8 +551,8 @@ def test_published_numbers_only_beside_the_same_lengths(tmp_path: Path) -> None:
 
 def test_published_ranks_are_over_the_same_tasks(tmp_path: Path) -> None:
     """copy.repeat alone: published none 0.99, t5 0.77, alibi 0.29, and rotary before sinusoidal."""
-    from lengthwise.report import reference
-    from lengthwise.report.gallery import ranking_of
+    from lengthwise.report.figures.gallery import ranking_of
+    from lengthwise.report.model import reference
 
     more = load_results(Path(__file__).parent.parent / "results/nope-paper-symbols")
     one = replace(more, runs=[run for run in more.runs if run.description["task"] == "copy.repeat"])
@@ -553,7 +561,7 @@ def test_published_ranks_are_over_the_same_tasks(tmp_path: Path) -> None:
     found = reference.reciprocal_ranks(one)
     assert found.scores == pytest.approx(expected) and (found.called, found.tasks) == ("published, these tasks", 1)
     page = write(one, tmp_path / "report.html")
-    ranked = table(page, "Ranking over 1 pair of task and seed, last checkpoint")
+    ranked = table(page, "Ranking on unseen lengths, last checkpoint")
     place = ranked[0].index("published, these tasks")
     assert {row[0]: row[place] for row in ranked[1:]} == {name: f"{score:.2f}" for name, score in expected.items()}
     assert "Circles: published, these tasks." in visible(page)
@@ -566,7 +574,7 @@ def test_published_ranks_are_over_the_same_tasks(tmp_path: Path) -> None:
 
 def test_published_ranks_are_as_published_for_the_whole_battery(tmp_path: Path) -> None:
     from lengthwise.records import published
-    from lengthwise.report import reference
+    from lengthwise.report.model import reference
 
     write_battery(tmp_path / "runs", seeds=(1,), failures=0)
     whole = load_results(tmp_path / "runs")
@@ -590,7 +598,7 @@ def test_published_ranks_are_as_published_for_the_whole_battery(tmp_path: Path) 
 
 
 def test_why_there_is_nothing_published_is_said(results: Results, page: Path, tmp_path: Path) -> None:
-    from lengthwise.report import reference
+    from lengthwise.report.model import reference
 
     unknown = "No published numbers beside these: there are none for these tasks with these encodings."
     assert reference.why_nothing(results) == unknown and unknown in visible(page)
@@ -657,12 +665,12 @@ def test_published_numbers_have_their_tables(tmp_path: Path) -> None:
         first = next(csv.DictReader(file))
     assert (first["n"], first["training_lengths_n"]) == ("2000", "1900")  # 20 and 19 lengths of 100
     page = visible(write(found, tmp_path / "report.html"))
-    assert f"Of {comparison.counts.informative} informative cells" in page and "permuted encodings" in page
+    assert f"of {comparison.counts.informative} informative cells" in page and "permuted encodings" in page
     assert "3 of 3 not learned" in page and re.search(r"± 0\.\d\d \(3\) / ± 0\.\d\d \(3\)", page)
 
 
 def test_small_probabilities_are_not_nothing() -> None:
-    assert [_digits(value) for value in (5e-05, 0.00012345, 0.5, 0.0)] == [5e-05, 0.000123, 0.5, 0.0]
+    assert [digits(value) for value in (5e-05, 0.00012345, 0.5, 0.0)] == [5e-05, 0.000123, 0.5, 0.0]
 
 
 def test_scratchpads_have_their_table(tmp_path: Path) -> None:
@@ -687,7 +695,7 @@ def failure(length: int, target: str, predicted: list[str], kind: str = "wrong s
 
 
 def test_failures_are_collected_and_packed(tmp_path: Path) -> None:
-    from lengthwise.report.failures import packed
+    from lengthwise.report.html.failures import packed
 
     run = write_run(tmp_path / "study", "a", "none", 1, {1: 40, 2: 40, 3: 10, 4: 5})
     kept = [
@@ -731,12 +739,12 @@ def row(text: str, name: str) -> list[str]:
 
 
 def test_terminal_tables(results: Results) -> None:
-    assert row(printed(terminal.ranking_table(results)), "none")[0] == "0.92"
-    overall = printed(terminal.overall_tables(results)[0])
+    assert row(printed(to_terminal(ranking_table(results))), "none")[0] == "0.92"
+    overall = printed(to_terminal(pair_tables(results)[0]))
     assert row(overall, "a") == ["1.00→0.62", "1.00→0.10"]
     assert row(overall, "b") == ["1.00→1.00", "0.69*→0.50"]
     assert "did not learn" in overall
-    first, second = map(printed, terminal.length_tables(results))
+    first, second = (printed(lengths(results, task)) for task in results.tasks)
     assert row(first, "encoding") == ["1", "2", "│", "3", "4"]
     assert row(first, "none") == ["1.00", "1.00", "│", "0.88", "0.38"]
     assert row(first, "<b>x") == ["1.00", "1.00", "│", "0.20", "0.00"]
@@ -745,9 +753,9 @@ def test_terminal_tables(results: Results) -> None:
 
 def test_terminal_tables_thin_many_lengths(tmp_path: Path) -> None:
     write_run(tmp_path, "a", "sinusoidal_longer", 1, {length: N - length for length in range(1, 41)})
-    text = printed(terminal.length_tables(load_results(tmp_path))[0])
-    lengths = row(text, "encoding")
-    assert lengths == ["2", "│", *(str(length) for length in range(4, 41, 3))]
+    text = printed(lengths(load_results(tmp_path), "a"))
+    shown = row(text, "encoding")
+    assert shown == ["2", "│", *(str(length) for length in range(4, 41, 3))]
     assert "only every 3rd length is shown" in text
 
 
@@ -757,5 +765,6 @@ def test_thinning_keeps_the_longest_of_each_kind() -> None:
 
 
 def test_terminal_needs_no_charts() -> None:
-    code = "import sys, lengthwise.report.terminal as t; assert not {'altair', 'torch', 'jinja2'} & set(sys.modules)"
+    loaded = "{'altair', 'torch', 'jinja2'} & set(sys.modules)"
+    code = f"import sys, lengthwise.report.terminal.show; assert not {loaded}"
     subprocess.run([sys.executable, "-c", code], check=True)

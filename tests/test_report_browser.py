@@ -13,10 +13,10 @@ import pytest
 from synthetic import write_battery
 from synthetic_analysis import write_analysis
 
-from lengthwise.analysis.rows import load_analysis
+from lengthwise.records.findings import load_analysis
 from lengthwise.records.rows import load_results
-from lengthwise.report import why_page
-from lengthwise.report.page import BYTES, write_page
+from lengthwise.report.html import findings as why_page
+from lengthwise.report.html.page import BYTES, write_page
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -191,7 +191,7 @@ def test_curves_show_what_is_chosen(battery: Path, browser: Any) -> None:
         tip.wait_for(state="visible")
         assert "published" in tip.inner_text() and "sinusoidal" in tip.inner_text()
         panel.get_by_text("Numbers of parity").click()
-        assert panel.get_by_role("table", name="Exact match on parity, mean over seeds").is_visible()
+        assert panel.get_by_role("table", name="parity: exact match by length").is_visible()
 
 
 def test_runs_are_filtered_and_described(battery: Path, browser: Any) -> None:
@@ -228,8 +228,8 @@ def test_failures_are_filtered_and_marked(battery: Path, browser: Any) -> None:
         assert cards.count() == 20
         panel.get_by_role("button", name="Show more").click()
         assert cards.count() == 40
-        for label, value in {"Task": "copy.repeat", "Encoding": "rotary", "Length": "30", "Seed": "1"}.items():
-            panel.get_by_label(label).select_option(value)
+        for label, value in {"task": "copy.repeat", "encoding": "rotary", "length": "30", "seed": "1"}.items():
+            panel.locator(f"[name={label}]").select_option(value)
         assert cards.count() == 2
         about = cards.first.locator(".about").inner_text()
         assert about.startswith("copy.repeat · rotary · seed 1 · length 30 · ")
@@ -241,18 +241,18 @@ def test_failures_are_filtered_and_marked(battery: Path, browser: Any) -> None:
             due = row["target"][right:].split()[:1]
             assert target.locator("mark").inner_text() == (due[0] if due else "end")
             assert written.locator("mark").inner_text() == ("end" if kind == "stopped early" else "w<x>")
-        panel.get_by_label("Length").select_option("")
+        panel.locator("[name=length]").select_option("")
         panel.locator("[name=kind]").select_option("ran on")
         assert "ran on" in cards.first.inner_text()
         panel.get_by_label("Task").select_option("addition")
-        panel.get_by_label("Length").select_option("40")
+        panel.locator("[name=length]").select_option("40")
         assert panel.locator("#failure-count").inner_text().startswith("0 of ")
 
 
 def test_every_table_and_figure_can_be_downloaded(battery: Path, browser: Any) -> None:
     with Watched(browser, battery) as tab:
         panel = choose(tab, "Overview")
-        text = downloaded(tab, panel.get_by_role("button", name="CSV of Ranking over 9 pairs"))
+        text = downloaded(tab, panel.get_by_role("button", name="CSV of Ranking on unseen lengths"))
         ranking = list(csv.DictReader(text.splitlines()))
         shown = panel.get_by_role("table", name="Ranking").locator("tbody tr").all_inner_texts()
         assert [row["encoding"] for row in ranking] == [row.split()[0] for row in shown]
@@ -262,7 +262,7 @@ def test_every_table_and_figure_can_be_downloaded(battery: Path, browser: Any) -
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert root.get("color") == "#1b1f24" and root[0].get("fill") == "#ffffff", "dark ink on white paper"
         assert {"none", "t5", "alibi", "rotary", "sinusoidal"} <= {text.text for text in root.iter() if text.text}
-        text = downloaded(tab, panel.get_by_role("button", name="CSV of Runs by outcome"))
+        text = downloaded(tab, panel.get_by_role("button", name="CSV of What became of the runs"))
         assert text.splitlines()[0] == 'encoding,runs,generalized,"learned, not generalized",not learned'
         panel = choose(tab, "By length")
         drawing = downloaded(tab, panel.get_by_role("button", name="SVG of by length parity").first)
@@ -421,7 +421,7 @@ def test_findings_are_chosen_and_downloaded(analysed: Path, browser: Any) -> Non
         rows = [row for row in analysis.heads if row["task"] == "scan" and row["seed"] == 1]
         assert len(heads) == len(rows) == 2 * 2 * 3 * 4, "encodings, seen and unseen, layers, heads"
         assert [float(line["first"]) for line in heads] == [round(row["first"], 4) for row in rows]
-        text = downloaded(tab, shown.get_by_role("button", name="CSV of scan: the first error"))
+        text = downloaded(tab, shown.get_by_role("button", name="CSV of scan: first errors"))
         assert {row["task"] for row in csv.DictReader(text.splitlines())} == {"scan"}
         drawing = downloaded(tab, shown.get_by_role("button", name="SVG of probes scan"))
         assert "distance, linear probe" in {text.text for text in ElementTree.fromstring(drawing).iter()}

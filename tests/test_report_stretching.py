@@ -20,10 +20,13 @@ from lengthwise.cli import app
 from lengthwise.errors import UserError
 from lengthwise.records.directory import plain
 from lengthwise.records.files import write_json, write_rows
-from lengthwise.report.stretching import claims, content, stretching_tables, write_stretching_page
-from lengthwise.report.stretching_figures import ratio_figures
-from lengthwise.report.stretching_rows import load_stretch_rows
-from lengthwise.stretching.published import ratios
+from lengthwise.records.published_ratios import ratios
+from lengthwise.report.figures.context_extension import ratio_figures
+from lengthwise.report.html.context_extension import content, write_extension_page
+from lengthwise.report.model.context_extension import load_extension_rows
+from lengthwise.report.model.context_extension_claims import claims
+from lengthwise.report.model.context_extension_tables import extension_values
+from lengthwise.report.model.table_csv import to_csv
 from lengthwise.stretching.table import TableSettings, lines
 
 __all__ = ["browser"]
@@ -104,14 +107,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Path:
-    write_stretching_page(load_stretch_rows(folder), folder.parent / "report.html")
+    write_extension_page(load_extension_rows(folder), folder.parent / "report.html")
     return folder.parent / "report.html"
 
 
 def test_tables_hold_every_row_beside_the_published_ratio(folder: Path) -> None:
     tables = {
-        table.name: list(csv.DictReader(io.StringIO(table.csv())))
-        for table in stretching_tables(load_stretch_rows(folder))
+        table.name: list(csv.DictReader(io.StringIO(to_csv(table))))
+        for table in extension_values(load_extension_rows(folder))
     }
     assert len(tables["perplexity"]) == len(LINES) * 5 and len(tables["passkeys"]) == len(LINES) * 50
     for row in tables["perplexity"]:
@@ -125,7 +128,7 @@ def test_tables_hold_every_row_beside_the_published_ratio(folder: Path) -> None:
 
 
 def test_claims_follow_the_rows(folder: Path, tmp_path: Path) -> None:
-    found = claims(load_stretch_rows(folder))
+    found = claims(load_extension_rows(folder))
     assert len(found) == 7 and all(claim.holds for claim in found if "rotary" not in claim.words)
     held = next(claim for claim in found if "within 15%" in claim.words)
     assert held.found == "1.02 with 36 trained numbers (published 1.45)"
@@ -136,7 +139,7 @@ def test_claims_follow_the_rows(folder: Path, tmp_path: Path) -> None:
     worse = [{**row, "perplexity": 90.0} if (row["line"], row["times"]) in changed else row for row in rows]
     (tmp_path / "table").mkdir()
     write_rows(tmp_path / "table/perplexity.jsonl", worse)
-    other = {claim.words: claim.holds for claim in claims(load_stretch_rows(tmp_path))}
+    other = {claim.words: claim.holds for claim in claims(load_extension_rows(tmp_path))}
     assert [words for words, holds in other.items() if not holds and "rotary" not in words] == [
         "Head scales fitted at 4x hold the perplexity there within 15% of 1x",
         "They do better at 4x than one scale for all heads",
@@ -145,7 +148,7 @@ def test_claims_follow_the_rows(folder: Path, tmp_path: Path) -> None:
 
 
 def test_every_line_is_in_a_figure_and_the_published_ones_are_dashed(folder: Path) -> None:
-    shown = content(load_stretch_rows(folder))
+    shown = content(load_extension_rows(folder))
     drawn = " ".join(figure.description for figure in shown["ratio_figures"])
     assert all(f"{line.name}: " in drawn for line in LINES)
     uniform = next(figure for figure in shown["ratio_figures"] if figure.name.endswith("uniform"))
@@ -169,7 +172,7 @@ def test_what_is_not_there_is_not_shown(tmp_path: Path) -> None:
     assert "http" not in re.sub(r'http-equiv|xmlns="http://www.w3.org/2000/svg"|"http://www.w3.org/2000/svg"', "", text)
     (tmp_path / "none").mkdir()
     with pytest.raises(UserError, match="holds no rows of a table"):
-        load_stretch_rows(tmp_path / "none")
+        load_extension_rows(tmp_path / "none")
 
 
 def test_tables_and_figures_as_files(folder: Path, tmp_path: Path) -> None:
@@ -177,11 +180,11 @@ def test_tables_and_figures_as_files(folder: Path, tmp_path: Path) -> None:
         return CliRunner().invoke(app, ["extend", "report", str(folder), *words])
 
     assert report("--format", "csv", "--out", str(tmp_path / "csv")).exit_code == 0
-    names = {table.name for table in stretching_tables(load_stretch_rows(folder))}
+    names = {table.name for table in extension_values(load_extension_rows(folder))}
     assert {path.stem for path in (tmp_path / "csv").iterdir()} == names
     assert report("--format", "svg", "--out", str(tmp_path / "svg")).exit_code == 0
     titles = [ElementTree.parse(path).findtext("{*}title") for path in (tmp_path / "svg").iterdir()]
-    assert len(titles) == len(set(titles)) == len(ratio_figures(load_stretch_rows(folder))) + len(LINES) + 2
+    assert len(titles) == len(set(titles)) == len(ratio_figures(load_extension_rows(folder))) + len(LINES) + 2
     assert report("--out", str(tmp_path / "one.svg")).exit_code == 0
     alone = (tmp_path / "one.svg").read_text()
     assert all(title in alone for title in ("One scale for all heads", "A scale for each head", "not trained further"))

@@ -13,11 +13,16 @@ import pytest
 from synthetic import write_battery
 from synthetic_analysis import write_analysis
 
-from lengthwise.analysis.rows import AnalysisFolder, AnalysisRows, Row, load_analysis
+from lengthwise.records.findings import AnalysisFolder, AnalysisRows, Row, distance_label, load_analysis
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report import attention_maps, why
 from lengthwise.report.export import write_report
-from lengthwise.report.page import write_page
+from lengthwise.report.html import attention_maps
+from lengthwise.report.html.page import write_page
+from lengthwise.report.model.attention_distances import comparisons
+from lengthwise.report.model.findings import relevant
+from lengthwise.report.model.first_errors import first_errors
+from lengthwise.report.model.head_statistics import SCORES, layer_statistics
+from lengthwise.report.model.probes import best_layers, probed
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +79,7 @@ def test_pairs_of_the_same_seed_and_of_different_seeds_are_not_mixed() -> None:
         distance("t5", 1, 1, 0.1), distance("t5", 2, 2, 0.3), distance("t5", 1, 2, 0.5),
         distance("t5", 1, 2, 0.7, layer=2, seen=False, length=30), distance("none", 2, 1, 0.15),
     ]  # fmt: skip
-    same, different = why.comparisons(AnalysisRows(distances=rows), "scan")
+    same, different = comparisons(AnalysisRows(distances=rows), "scan")
     assert (same.same_seed, different.same_seed) == (True, False)
     assert [(line.label, line.overall, line.pairs) for line in same.lines] == [
         ("none (other seed)", 0.15, 1),
@@ -86,22 +91,22 @@ def test_pairs_of_the_same_seed_and_of_different_seeds_are_not_mixed() -> None:
 
 
 def test_published_distances_stand_beside_ours(tmp_path: Path) -> None:
-    from lengthwise.analysis.published_distance import published_distances
+    from lengthwise.records.published_distance import published_distances
 
     theirs = published_distances("scan")["t5"]
     rows = [distance("t5", 1, 1, 0.1, layer=layer, layers=12, length=9) for layer in range(1, 13)]
-    (found,) = why.comparisons(AnalysisRows(distances=rows), "scan")
+    (found,) = comparisons(AnalysisRows(distances=rows), "scan")
     (line,) = found.lines
     assert line.published == {layer: theirs[layer, 9] for layer in range(1, 13)}
     assert line.published_overall == pytest.approx(mean(list(line.published.values())))
-    (small,) = why.comparisons(AnalysisRows(distances=[distance("t5", 1, 1, 0.1)]), "scan")
+    (small,) = comparisons(AnalysisRows(distances=[distance("t5", 1, 1, 0.1)]), "scan")
     assert small.lines[0].published == {}, "layer 1 of 2 is not layer 1 of 12"
-    from lengthwise.report.attention_figures import distance_figure
+    from lengthwise.report.figures.attention import distance_figure
 
     ours = distance_figure(found, ["none", "t5"])
     assert "Published, their divergence" in ours.body, "another divergence has another axis"
     variant = [{**row, "variant": "distance-published"} for row in rows]
-    beside = distance_figure(why.comparisons(AnalysisRows(distances=variant), "scan")[0], ["none", "t5"])
+    beside = distance_figure(comparisons(AnalysisRows(distances=variant), "scan")[0], ["none", "t5"])
     assert "Published, their" not in beside.body and beside.body.count('stroke-dasharray="5 3"') == 2, "line and legend"
 
 
@@ -123,9 +128,10 @@ def test_published_distances_say_what_they_are_of(
     rows = [distance("t5", 1, 1, 0.1, layer=layer, **of) for layer in range(1, layers + 1)]
     analysis = AnalysisRows(distances=rows)
     text = text_of(results, tmp_path / "r.html", analysis)
-    labels = "".join(f"<small>{words}</small>" for words in unlike)
-    found = re.findall(r"<small>published \d\.\d{3}</small>((?:<small>[^<]*</small>)*)</td>", text)
-    assert found == [labels] * (13 if layers == 12 else 1), "each layer and all of them"
+    ((label, cells),) = re.findall(r'<tr class="quiet"><th scope="row">([^<]*)</th>(.*?)</tr>', text)
+    assert label.strip() == ", ".join(["published t5", *unlike])
+    found = re.findall(r">\d\.\d{3}<", cells)
+    assert len(found) == (13 if layers == 12 else 1), "each layer and all of them"
     markdown = write_report(results, tmp_path / "r.md", None, analysis).read_text()
     assert f"| {', '.join(['published t5', *unlike])} |" in markdown
     lines = read_csv(write_report(results, tmp_path / "csv", "csv", analysis) / "attention-distance.csv")
@@ -138,7 +144,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def test_tables_are_the_rows(results: Results, analysis: AnalysisRows, tmp_path: Path) -> None:
     folder = write_report(results, tmp_path / "tables", "csv", analysis)
-    analysis = why.relevant(results, analysis)
+    analysis = relevant(results, analysis)
     assert [row["encoding"] for row in analysis.failures if row["task"] == "scan"][::48] == [
         encoding for encoding in ("none", "t5", "alibi") for _ in (1, 2)
     ], "the study's order, then seeds"
@@ -167,7 +173,7 @@ def test_tables_are_the_rows(results: Results, analysis: AnalysisRows, tmp_path:
         kinds = sum(row["previous"] >= 0.5 for row in own) / 2  # even attention has 0.1; two runs
         assert float(line["previous_heads"]) == kinds
     for line in read_csv(folder / "attention-distance.csv"):
-        own = [r for r in rows_of(analysis.distances, line, "task") if why.distance_label(r) == line["encoding"]]
+        own = [r for r in rows_of(analysis.distances, line, "task") if distance_label(r) == line["encoding"]]
         if line["layer"] != "all":
             own = [row for row in own if str(row["layer"]) == line["layer"]]
         assert float(line["distance"]) == pytest.approx(mean([row["distance"] for row in own]), abs=1e-4)
@@ -189,8 +195,8 @@ def test_tables_are_the_rows(results: Results, analysis: AnalysisRows, tmp_path:
 
 
 def test_probes_are_shown_at_the_layer_that_reads_best(analysis: AnalysisRows) -> None:
-    every = why.probed(analysis, "scan")
-    best = why.best_layers(every)
+    every = probed(analysis, "scan")
+    best = best_layers(every)
     assert len(best) == 3 * 2 * 2, "encodings, targets, kinds of probes"
     for each in best:
         rivals = [e for e in every if (e.encoding, e.target, e.probe) == (each.encoding, each.target, each.probe)]
@@ -206,7 +212,7 @@ def test_the_place_of_errors_is_a_mean_over_errors() -> None:
         {**row, "length": 8, "correct": 7, "ran_on": 3, "first_error_share": 0.2},
         {**row, "length": 9, "correct": 10, "ran_on": 0, "first_error_share": None},
     ]
-    (found,) = why.anatomy(AnalysisRows(failures=rows), "a", by_length=False)
+    (found,) = first_errors(AnalysisRows(failures=rows), "a", by_length=False)
     assert (found.n, found.wrong, found.kinds["ran_on"], found.lengths) == (30, 4, 4, (7, 8, 9))
     assert found.place == pytest.approx((1.0 + 3 * 0.2) / 4)
 
@@ -225,7 +231,7 @@ def test_runs_that_were_asked_at_different_lengths(analysis: AnalysisRows) -> No
         else row
         for row in rows
     ]
-    (first, *_) = why.layer_looks(AnalysisRows(heads=cut), "scan")
+    (first, *_) = layer_statistics(AnalysisRows(heads=cut), "scan")
     whole = [row for row in cut if (row["seed"], row["group"], row["layer"]) == (1, first.group, 1)]
     assert len(first.reach) == 8 and sum(share for _, share in first.reach) == pytest.approx(1, abs=1e-3)
     assert first.first[5] == pytest.approx(mean([row["first_by_position"][5] for row in whole]))
@@ -240,7 +246,7 @@ def test_markdown_and_figures(results: Results, analysis: AnalysisRows, tmp_path
     names = {file.stem for file in folder.iterdir()}
     for name in ("attention-distance-same-seeds", "attention-reach", "attention-entropy", "attention-first", "probes"):
         assert f"{name}-scan" in names
-    assert {f"attention-heads-{score.replace('_', '-')}-parity" for score in why.SCORES} <= names
+    assert {f"attention-heads-{score.replace('_', '-')}-parity" for score in SCORES} <= names
     assert "first-errors-parity" in names
     for file in folder.iterdir():
         words = " ".join(part.text or "" for part in ElementTree.parse(file).iter())
@@ -248,7 +254,7 @@ def test_markdown_and_figures(results: Results, analysis: AnalysisRows, tmp_path
 
 
 def test_heads_of_a_kind_are_framed(results: Results, analysis: AnalysisRows) -> None:
-    from lengthwise.report.head_maps import head_map_figures
+    from lengthwise.report.figures.head_maps import head_map_figures
 
     figures = {each.name: each for each in head_map_figures(analysis, "scan", results.encodings)}
     rows = [r for r in analysis.heads if (r["task"], r["seed"], r["group"]) == ("scan", 1, "unseen")]

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from lengthwise.analysis.count_probes import count_rows, place_names, place_tokens
 from lengthwise.analysis.probe_scores import Scores
 from lengthwise.analysis.regions import REGIONS, Region, RegionMaterial, region_material
-from lengthwise.analysis.rows import SEPARATOR_KINDS, load_rows
 from lengthwise.analysis.separator import at_initial_weights, attention_rows
 from lengthwise.analysis.source import DecoderSource
 from lengthwise.cli import app
@@ -23,6 +22,7 @@ from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.trace import Trace
+from lengthwise.records.findings import SEPARATOR_KINDS, read_findings
 from lengthwise.records.rows import collect, load_results
 from lengthwise.splits import Split
 
@@ -175,7 +175,7 @@ def test_all_kinds_leave_rows_and_tables_of_eighty_columns(trained: Path) -> Non
     ):  # fmt: skip
         assert words in done.stdout, words
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 80
-    attention, probes, knockouts, exchanges = (load_rows(trained / "analysis", kind) for kind in SEPARATOR_KINDS)
+    attention, probes, knockouts, exchanges = (read_findings(trained / "analysis", kind) for kind in SEPARATOR_KINDS)
     assert len(attention) == 4 * 2 * 2 * 2, "runs, kinds of queries, layers, heads"
     assert len(probes) == 2 * 2 * 3 * (3 + 5), "encodings, weights, streams, places of both layouts"
     assert len(knockouts) == 4 * (1 + 5 * 3), "runs; nothing, then knock-outs in all layers and in each"
@@ -205,7 +205,7 @@ def test_what_is_there_is_read_and_collected(trained: Path, monkeypatch: pytest.
     assert isinstance(call(*words, "--checkpoint", "best").exception, AssertionError)
     collect(load_results(trained), tmp_path / "collected")
     for kind in SEPARATOR_KINDS:
-        found, kept = (load_rows(folder / "analysis", kind) for folder in (trained, tmp_path / "collected"))
+        found, kept = (read_findings(folder / "analysis", kind) for folder in (trained, tmp_path / "collected"))
         assert found and sorted(map(str, found)) == sorted(map(str, kept))
 
 

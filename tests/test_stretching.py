@@ -31,6 +31,7 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.trace import Trace
 from lengthwise.records.files import read_json, read_rows
+from lengthwise.records.published_ratios import ratios
 from lengthwise.seeding import stream
 from lengthwise.stretching import entropy as entropy_module
 from lengthwise.stretching import fitting, reading
@@ -43,7 +44,6 @@ from lengthwise.stretching.foreign_tokenizer import ForeignTokenizer
 from lengthwise.stretching.hugging_face import layer_encodings, load_decoder
 from lengthwise.stretching.passkey import KeyDocuments, depths, passkey_rows
 from lengthwise.stretching.perplexity import loss_by_position, perplexities, perplexity_at
-from lengthwise.stretching.published import ratios
 from lengthwise.stretching.search import fit_growth, search_scale
 from lengthwise.stretching.subject import Subject, open_subject
 from lengthwise.stretching.table import StretchTable, TableSettings, lines

@@ -1,20 +1,22 @@
 """Tables for the terminal keep every name and number whole, however narrow it is."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
-from rich.text import Text
 
-from lengthwise.analysis.rows import load_rows
 from lengthwise.analysis.tables import distance_tables
 from lengthwise.records.comparison import compare
+from lengthwise.records.findings import read_findings
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report.phrases import beside, places
-from lengthwise.report.terminal_comparison import comparison_tables
-from lengthwise.report.terminal_show import show_tables
-from lengthwise.report.terminal_table import plain_table
+from lengthwise.report.model.phrases import beside, places
+from lengthwise.report.model.table import Column, Table, TableRow, text_cell
+from lengthwise.report.terminal.comparison import comparison_tables
+from lengthwise.report.terminal.show import show_tables
+from lengthwise.report.terminal.table import to_terminal
 
 RESULTS = Path(__file__).parent.parent / "results"
 BATTERY, SCAN = RESULTS / "battery-small-symbols", RESULTS / "scan-attention"
@@ -23,6 +25,10 @@ BATTERY, SCAN = RESULTS / "battery-small-symbols", RESULTS / "scan-attention"
 @pytest.fixture(scope="module")
 def battery() -> Results:
     return load_results(BATTERY)
+
+
+def small(columns: list[Column], *rows: list[str], **more: Any) -> Table:
+    return Table("", "title", tuple(columns), tuple(TableRow(tuple(map(text_cell, row))) for row in rows), **more)
 
 
 def printed(things: list[RenderableType], width: int) -> list[str]:
@@ -86,13 +92,10 @@ def test_show_begins_with_what_matters(battery: Results) -> None:
 
 
 def test_a_wide_table_goes_on_below() -> None:
-    table = plain_table("A title that is longer than the table", names=2)
-    for heading in ("name", "of", "first", "second"):
-        table.add_column(heading)
-    table.add_row("one", Text("x"), "1.2345", "2.3456", end_section=True)
-    table.add_row("two")
-    table.caption = "[not markup]"
-    lines = [line.strip() for line in printed([table], 20)]
+    columns = [Column(heading, "left") for heading in ("name", "of", "first", "second")]
+    table = small(columns, ["one", "x", "1.2345", "2.3456"], ["two", "", "", ""], names=2, notes=("[not markup]",))
+    table = replace(table, title="A title that is longer than the table")
+    lines = [line.strip() for line in printed([to_terminal(table)], 20)]
     assert [line for line in lines if line and "─" not in line] == [
         *("A title that is", "longer than the", "table", "name of first", "one  x  1.2345", "two"),
         *("name of second", "one  x  2.3456", "two", "[not markup]"),
@@ -100,10 +103,7 @@ def test_a_wide_table_goes_on_below() -> None:
 
 
 def test_a_table_that_just_fits_gives_up_its_margins() -> None:
-    table = plain_table("title")
-    table.add_column("name")
-    table.add_column("number")
-    table.add_row("one", "1.2345")
+    table = to_terminal(small([Column("name", "left"), Column("number", "left")], ["one", "1.2345"]))
     inside = ["name number", "───────────", "one  1.2345"]
     assert printed([table], 13) == ["title", " " * 13, *(f" {line} " for line in inside), " " * 13]
     for width in (12, 11):
@@ -120,9 +120,7 @@ def test_the_accuracies_of_five_encodings_fit_eighty_columns() -> None:
 
 
 def test_a_table_without_rows_is_its_title_and_its_caption() -> None:
-    table = plain_table("title")
-    table.add_column("heading")
-    table.caption = "nothing yet"
+    table = to_terminal(small([Column("heading")], notes=("nothing yet",)))
     assert printed([table], 40) == ["title", "nothing yet"]
 
 
@@ -141,10 +139,10 @@ def test_places() -> None:
     assert [places(each) for each in ((1, 1), (2, 3), None)] == ["1.", "2.–3.", ""]
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-def test_published_distances_stand_only_beside_the_same_divergence(as_published: bool) -> None:
-    rows = load_rows(SCAN / "analysis", "distance")
-    text = "\n".join(printed(distance_tables(rows, "none", as_published), 100))
-    assert "published order, these lengths: " in text
-    assert ("  published t5" in text) == as_published
-    assert ("their values are of another divergence" in text) != as_published
+@pytest.mark.parametrize("variant", ["distance", "distance-published"])
+def test_published_distances_say_where_they_are_of_another_divergence(variant: str) -> None:
+    rows = [{**row, "variant": variant} for row in read_findings(SCAN / "analysis", "distance")]
+    text = "\n".join(printed([to_terminal(table) for table in distance_tables(rows)], 100))
+    assert "published order, these lengths: " in text and "  published t5" in text
+    assert ("t5, another divergence" in text) == (variant == "distance")
+    assert ("their values are of another divergence" in text) == (variant == "distance")

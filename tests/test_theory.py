@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from drawings import assert_same_drawing
 
 from lengthwise.analysis import theory
 from lengthwise.analysis.theory import BYPASSED, FP32, FP64, IGNORED, NO_FIRST_TOKEN, Case
@@ -224,7 +225,4 @@ def near(first: float, second: float) -> bool:
 def test_pictures_are_up_to_date(figure: object) -> None:
     drawn = figure(32, 50)  # type: ignore[operator]
     text = (ROOT / f"docs/pictures/{drawn.name}.svg").read_text()
-    number = r"-?\d+(?:\.\d+)?"
-    assert re.split(number, text) == re.split(number, drawn.file())
-    pairs = zip(re.findall(number, text), re.findall(number, drawn.file()), strict=True)
-    assert all(abs(float(a) - float(b)) <= 0.11 for a, b in pairs), "0.1 pixel may be rounding"
+    assert_same_drawing(text, drawn.file(), said=0.11)

@@ -11,10 +11,13 @@ from rich.console import Console
 
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.records.validations import exceeds, mean_swing, swing, validations
-from lengthwise.report import gallery, summaries, swings
-from lengthwise.report.steps_figures import RULES, best_rules, spoken, steps_figure, steps_of, steps_panel
-from lengthwise.report.tables import validations_table
-from lengthwise.report.terminal import overall_table, overall_tables
+from lengthwise.report.figures import gallery
+from lengthwise.report.figures.step_curves import spoken, steps_figure, steps_panel
+from lengthwise.report.model import summaries, swings
+from lengthwise.report.model.accuracy_tables import pair_table, pair_tables
+from lengthwise.report.model.length_tables import validation_values
+from lengthwise.report.model.step_curves import RULES, best_rules, steps_of
+from lengthwise.report.terminal.table import to_terminal
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -81,7 +84,7 @@ def marked() -> Results:
 
 
 def test_a_number_is_marked_exactly_where_it_swings_more_than_the_seeds(marked: Results) -> None:
-    cells = {task: summaries.cell(marked, task, "t5", seen=False) for task in marked.tasks}
+    cells = {task: summaries.accuracy(marked, task, "t5", seen=False) for task in marked.tasks}
     found = {task: (round(cell.swing, 6) if cell.swing is not None else None, cell.swings)
              for task, cell in cells.items() if cell}  # fmt: skip
     assert found == {
@@ -91,14 +94,14 @@ def test_a_number_is_marked_exactly_where_it_swings_more_than_the_seeds(marked: 
         "pair": (0.0625, True),  # two seeds have no interval: 0.05 is the limit
         "calm": (0.03125, False),
     }
-    trained = summaries.cell(marked, "more", "t5", seen=True)
+    trained = summaries.accuracy(marked, "more", "t5", seen=True)
     assert trained and trained.swing is None, "training lengths have no swing"
 
 
 def test_the_terminal_marks_and_says_what_the_mark_means(marked: Results) -> None:
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(overall_tables(marked)[0])
+        console.print(to_terminal(pair_tables(marked)[0]))
     text = " ".join(capture.get().split())
     assert dict(re.findall(r"(\w+) 1\.00→(\S+)", text)) == {
         "more": "0.60~", "less": "0.60", "old": "0.60", "pair": "0.70~", "calm": "0.70",
@@ -113,10 +116,10 @@ def test_the_terminal_marks_and_says_what_the_mark_means(marked: Results) -> Non
 
 def test_a_table_without_swings_is_as_it_was() -> None:
     old = made(three_seeds("a", (0.5, 0.6, 0.7)), ["t5"])
-    table = overall_table(old, "Exact match")
-    assert table.caption == "means over seeds"
-    assert [getattr(cell, "plain", cell) for cell in table.columns[1].cells] == ["1.00→0.60"]
-    assert steps_of(old) == [] and steps_figure(old) is None and validations_table(old).rows == []
+    table = pair_table(old, "Exact match")
+    assert table.notes == ("means over seeds",)
+    assert [row.cells[1].text for row in table.rows] == ["1.00→0.60"]
+    assert steps_of(old) == [] and steps_figure(old) is None and validation_values(old).values == []
 
 
 def test_the_note_names_the_largest_swings_first() -> None:
@@ -124,7 +127,7 @@ def test_the_note_names_the_largest_swings_first() -> None:
     moves = dict(zip("vwxyz", (0.125, 0.5, 0.25, 0.0, 0.375), strict=True))
     seen = {key: watched(0.25, 0.25 + moves[key[1]]) for key in unseen}
     found = made(unseen, list("vwxyz"), validations=seen)
-    note = swings.note({("a", name): summaries.cell(found, "a", name, seen=False) for name in "vwxyz"})
+    note = swings.note({("a", name): summaries.accuracy(found, "a", name, seen=False) for name in "vwxyz"})
     assert note.endswith(": w on a 0.50, z on a 0.38, x on a 0.25; 1 more"), "y does not move at all"
 
 
@@ -133,7 +136,7 @@ def test_final_answers_are_not_marked_by_what_whole_texts_do() -> None:
     found = made(unseen, ["t5"], validations={key: watched(0.1, 0.9) for key in unseen})
     for each in found.rows:
         each["answers"] = {"right": each["correct"]}
-    answers, texts = (summaries.cell(found, "a", "t5", False, measure=kind) for kind in ("answer", "text"))
+    answers, texts = (summaries.accuracy(found, "a", "t5", False, measure=kind) for kind in ("answer", "text"))
     assert answers and texts and (answers.swings, texts.swings) == (False, True)
 
 
@@ -193,7 +196,7 @@ def test_runs_that_watched_nothing_have_no_figure() -> None:
     rows = [{"step": 100, "validation": 0.5}, {"step": 200, "validation": 1.0}]
     found = made({("a", "none", 1): 0.5}, ["none"], validations={("a", "none", 1): rows})
     assert steps_figure(found) is None
-    assert validations_table(found).rows == [["a", "none", 1, 100, 0.5, None], ["a", "none", 1, 200, 1.0, None]]
+    assert validation_values(found).values == [["a", "none", 1, 100, 0.5, None], ["a", "none", 1, 200, 1.0, None]]
 
 
 def test_the_rule_of_the_best_checkpoint_is_said() -> None:
@@ -207,7 +210,7 @@ def test_the_rule_of_the_best_checkpoint_is_said() -> None:
 def test_the_committed_results_swing_as_they_say() -> None:
     """T5 at base size, and every cell of the battery: swings from the rows themselves, the figure of every task."""
     one = load_results(RESULTS / "nope-paper")
-    cell = summaries.cell(one, "copy.repeat", "t5", seen=False)
+    cell = summaries.accuracy(one, "copy.repeat", "t5", seen=False)
     ranges = []
     for each in one.of("copy.repeat", "t5"):
         *_, a, b, c, d, e = (row["unseen"] for row in each.finished["validations"])
@@ -215,7 +218,7 @@ def test_the_committed_results_swing_as_they_say() -> None:
         assert min(row["validation"] for row in each.finished["validations"][-5:]) > 0.998, "yet all is right"
     assert cell and cell.swing == pytest.approx(mean(ranges)) and cell.swing > 0.2 and cell.swings
     battery = load_results(RESULTS / "battery-small")
-    assert len(validations_table(battery).rows) == 255 * 10
+    assert len(validation_values(battery).values) == 255 * 10
     (figure,) = [each for each in gallery.figures(battery) if each.name == "accuracy-over-steps"]
     for task in battery.tasks:
         assert f">{task}<" in figure.body

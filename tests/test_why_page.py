@@ -9,11 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawings import assert_same_drawing
 
-from lengthwise.analysis.rows import AnalysisRows, distance_label, load_analysis
+from lengthwise.records.findings import AnalysisRows, distance_label, load_analysis
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report import why
 from lengthwise.report.export import write_report
+from lengthwise.report.model.attention_distances import comparisons
+from lengthwise.report.model.findings import relevant
+from lengthwise.report.model.first_errors import first_errors
+from lengthwise.report.model.head_statistics import LayerStatistics, layer_statistics
+from lengthwise.report.model.probes import best_layers, probed
+from lengthwise.report.model.summaries import ERROR_KINDS
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/why.md").read_text()
@@ -26,7 +32,7 @@ NEAREST_FIRST = ("t5", "none (other seed)", "alibi", "sinusoidal", "rotary")
 def found(size: str) -> tuple[Results, AnalysisRows]:
     folder = ROOT / "results" / STUDIES[size]
     results = load_results(folder)
-    return results, why.relevant(results, load_analysis(folder / "analysis"))
+    return results, relevant(results, load_analysis(folder / "analysis"))
 
 
 def table(heading: str) -> dict[str, list[str]]:
@@ -74,7 +80,7 @@ def test_distances_and_their_order() -> None:
     said = table("The order of the five distances is the published one")
     for size in STUDIES:
         _, analysis = found(size)
-        (comparison,) = why.comparisons(analysis, "scan")
+        (comparison,) = comparisons(analysis, "scan")
         lines = {line.label: line for line in comparison.lines}
         assert said[size] == [f"{lines[label].overall:.3f}" for label in NEAREST_FIRST]
         published = [f"{lines[label].published_overall:.3f}" for label in NEAREST_FIRST]
@@ -95,10 +101,10 @@ def test_distances_and_their_order() -> None:
 def test_heads() -> None:
     said = table("Rotary looks at one or two tokens; the first token is nothing special")
     for size, heads in (("base", 144), ("small", 32)):
-        looks = [each for each in why.layer_looks(found(size)[1], "scan") if each.group == "unseen"]
+        looks = [each for each in layer_statistics(found(size)[1], "scan") if each.group == "unseen"]
         own = {name: [each for each in looks if each.encoding == name] for name in NAMES}
 
-        def means(score: str, digits: int, own: dict[str, list[why.LayerLooks]] = own) -> list[str]:
+        def means(score: str, digits: int, own: dict[str, list[LayerStatistics]] = own) -> list[str]:
             return [f"{np.mean([each.scores[score] for each in own[name]]):.{digits}f}" for name in NAMES]
 
         assert said[f"{size}: entropy, share of its bound"] == ["1", *means("entropy_share", 2)]
@@ -119,7 +125,7 @@ def test_probes() -> None:
         results, analysis = found(size)
         best = {
             each.encoding: each
-            for each in why.best_layers(why.probed(analysis, "scan"))
+            for each in best_layers(probed(analysis, "scan"))
             if (each.target, each.probe) == ("position", "linear")
         }
         own = [best[name] for name in NAMES]
@@ -142,11 +148,11 @@ def test_failures() -> None:
     for name in NAMES:
         numbers = []
         for size in STUDIES:
-            (each,) = (a for a in why.anatomy(found(size)[1], "scan", False) if a.encoding == name and not a.seen)
+            (each,) = (a for a in first_errors(found(size)[1], "scan", False) if a.encoding == name and not a.seen)
             assert each.n == 2592
-            numbers += [each.wrong, *(each.kinds[kind] for kind in why.ERRORS[1:])]
+            numbers += [each.wrong, *(each.kinds[kind] for kind in ERROR_KINDS[1:])]
         assert said[f"`{name}`"] == [f"{number:,}" for number in numbers]
-    alibi = {a.lengths[0]: a for a in why.anatomy(found("base")[1], "scan", True) if a.encoding == "alibi"}
+    alibi = {a.lengths[0]: a for a in first_errors(found("base")[1], "scan", True) if a.encoding == "alibi"}
     trained = [alibi[length] for length in alibi if 19 <= length <= 25]
     assert sum(each.n for each in trained) == 702 and sum(each.kinds["correct"] for each in trained) == 0
     assert [alibi[length].kinds["correct"] for length in (27, 30)] == [221, 221]
@@ -168,7 +174,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_figures_are_of_the_committed_rows(drawn: Path, picture: str, figure: str) -> None:
     shown = ROOT / f"docs/pictures/why-scan-{picture}.svg"
-    assert shown.read_text() == (drawn / f"{figure}.svg").read_text()
+    assert_same_drawing(shown.read_text(), (drawn / f"{figure}.svg").read_text())
     assert f"(pictures/{shown.name})" in PAGE
 
 

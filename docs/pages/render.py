@@ -17,17 +17,17 @@ import jinja2
 import numpy as np
 
 from lengthwise import configuration
-from lengthwise.analysis.rows import load_rows
 from lengthwise.records import published
-from lengthwise.records.comparison import ComparedCell, Comparison, compare, figure
+from lengthwise.records.comparison import ComparedCell, Comparison, compare, score
 from lengthwise.records.completeness import missing
-from lengthwise.records.published import Figure
+from lengthwise.records.findings import read_findings
+from lengthwise.records.published import Score
 from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult, load_results
-from lengthwise.report import agreement
-from lengthwise.report.gallery import figures
-from lengthwise.report.layout_figures import Layout, ahead, layouts
-from lengthwise.report.phrases import places as places_words
+from lengthwise.report.figures.gallery import figures
+from lengthwise.report.model import agreement
+from lengthwise.report.model.layouts import Layout, ahead, layouts
+from lengthwise.report.model.phrases import places as places_words
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -64,9 +64,9 @@ def runs(name: str, task: str, encoding: str) -> list[RunResult]:
     return found
 
 
-def cell(name: str, task: str, encoding: str, checkpoint: str = "last", seen: bool = False) -> Figure:
+def cell(name: str, task: str, encoding: str, checkpoint: str = "last", seen: bool = False) -> Score:
     """Accuracy on unseen (or seen) lengths: mean and standard deviation over seeds."""
-    return figure([run.accuracy(checkpoint, seen) for run in runs(name, task, encoding)])
+    return score([run.accuracy(checkpoint, seen) for run in runs(name, task, encoding)])
 
 
 def by_seed(name: str, task: str, encoding: str, checkpoint: str = "last") -> list[float]:
@@ -79,7 +79,7 @@ def at_length(name: str, task: str, encoding: str, length: int, seed: int, check
     return right / n
 
 
-def theirs(task: str, encoding: str) -> Figure:
+def theirs(task: str, encoding: str) -> Score:
     """The published accuracy on unseen lengths."""
     return published.cells()[task, "none", encoding].unseen
 
@@ -183,7 +183,7 @@ def cpu_ratios() -> list[float]:
 
 @cache
 def separator_rows(name: str, kind: str) -> list[dict[str, Any]]:
-    return load_rows(ROOT / "results" / name / "analysis", f"separator_{kind}")
+    return read_findings(ROOT / "results" / name / "analysis", f"separator_{kind}")
 
 
 def _of(name: str, kind: str, task: str, encoding: str, **wanted: Any) -> list[dict[str, Any]]:
@@ -264,7 +264,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def plus_minus(value: Figure | None) -> str:
+def plus_minus(value: Score | None) -> str:
     if value is None:
         return "–"
     return f"{value.mean:.2f}" + (f" ± {value.deviation:.2f}" if value.deviation is not None else "")

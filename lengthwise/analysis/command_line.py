@@ -9,9 +9,8 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from lengthwise.analysis.commands import Analysis
+    from lengthwise.report.model.table import Table
 
 analyze_app = typer.Typer(
     help="Look into trained models: attention, probes of position, failures.", no_args_is_help=True
@@ -141,7 +140,7 @@ def separator_command(
     as_json: AsJson = False,
 ) -> None:
     """What the separator is for: who looks there, what can be read there, what happens without it."""
-    from lengthwise.analysis.rows import SEPARATOR_KINDS
+    from lengthwise.records.findings import SEPARATOR_KINDS
 
     analysis = _analysis(
         runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out
@@ -176,10 +175,12 @@ def _analysis(**wanted: Any) -> "Analysis":
 
 
 def _show(analysis: "Analysis", tables: "list[Table]", as_json: bool) -> None:
+    from lengthwise.report.terminal.table import to_terminal
+
     if as_json:
         console.print_json(json.dumps(analysis.rows))
         return
     for table in tables:
-        console.print(table)
+        console.print(to_terminal(table))
         console.print()
     console.print(f"Rows in {analysis.folder.path}", highlight=False, soft_wrap=True)

@@ -9,21 +9,11 @@ from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from lengthwise.analysis import separator_tables, tables
 from lengthwise.analysis.failures import anatomy, outcomes_of
 from lengthwise.analysis.looking import distance_rows, example_maps, head_rows, probe_rows
 from lengthwise.analysis.material import Material, repeated_material, task_material, text_material
-from lengthwise.analysis.rows import (
-    ATTENTION,
-    EXCHANGES,
-    KNOCKOUTS,
-    PROBES,
-    SEPARATOR_KINDS,
-    AnalysisFolder,
-    Row,
-)
 from lengthwise.analysis.separator import SeparatorAnalysis, with_separator
 from lengthwise.analysis.source import (
     DecoderSource,
@@ -36,6 +26,16 @@ from lengthwise.analysis.source import (
 from lengthwise.analysis.subjects import Pair, Subject, pairs, subjects
 from lengthwise.errors import UserError
 from lengthwise.executors.local import WIDE, one_thread
+from lengthwise.records.findings import (
+    ATTENTION,
+    EXCHANGES,
+    KNOCKOUTS,
+    PROBES,
+    SEPARATOR_KINDS,
+    AnalysisFolder,
+    Row,
+)
+from lengthwise.report.model.table import Table
 from lengthwise.runtime import choose_device
 
 COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100, **dict.fromkeys(SEPARATOR_KINDS, 32)}
@@ -110,7 +110,7 @@ class Analysis:
                 rows = self._each(found, kind, lambda pair: self._pair(kind, pair))
             self._reference = None
         self.rows[kind] = rows
-        return tables.distance_tables(rows, rows[0]["reference"], self.wanted.as_published)
+        return tables.distance_tables(rows)
 
     def each_run(self, kinds: Sequence[str]) -> list[Table]:
         """Any of `heads`, `probes`, `failures` and SEPARATOR_KINDS; a run's weights are read once for all of them."""

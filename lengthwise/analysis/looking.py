@@ -15,9 +15,9 @@ from lengthwise.analysis.divergence import LayerDistances
 from lengthwise.analysis.looks import Asked, HeadLooks
 from lengthwise.analysis.material import Material
 from lengthwise.analysis.probes import TARGETS, ProbeStudy
-from lengthwise.analysis.rows import Row
 from lengthwise.analysis.source import Source, Watch
 from lengthwise.errors import UserError
+from lengthwise.records.findings import Row
 
 
 def distance_rows(model: Source, reference: Source, material: Material, as_published: bool = False) -> list[Row]:

@@ -13,13 +13,13 @@ from lengthwise.analysis.exchanges import exchange_rows
 from lengthwise.analysis.knockouts import outcomes_of, trials
 from lengthwise.analysis.region_looks import Asked, RegionLooks
 from lengthwise.analysis.regions import RegionMaterial, has_separator, region_material
-from lengthwise.analysis.rows import ATTENTION, KNOCKOUTS, PROBES, Row
 from lengthwise.analysis.source import DecoderSource, Source, Watch
 from lengthwise.analysis.subjects import Subject
 from lengthwise.data.tokenization import SEPARATOR
 from lengthwise.errors import UserError
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
+from lengthwise.records.findings import ATTENTION, KNOCKOUTS, PROBES, Row
 from lengthwise.splits import Split
 from lengthwise.study import Run
 

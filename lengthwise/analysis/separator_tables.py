@@ -1,16 +1,13 @@
-"""Tables about separators for the terminal: tasks below each other, since their layouts are what is compared."""
+"""Tables about separators: tasks below each other, since their layouts are what is compared."""
 
 from collections.abc import Callable, Iterable, Sequence
-
-from rich.table import Table
-from rich.text import Text
 
 from lengthwise.analysis.exchanges import EQUAL, LONGER, OWN, SHORTER
 from lengthwise.analysis.knockouts import KNOCKOUTS, NOTHING, SOURCE_FROM_SEPARATOR
 from lengthwise.analysis.regions import REGIONS, Region
-from lengthwise.analysis.rows import Row
 from lengthwise.analysis.tables import chosen_layers, counted, mean, names
-from lengthwise.report.terminal_table import plain_table, stacked
+from lengthwise.records.findings import Row
+from lengthwise.report.model.table import Column, Table, TableRow, heading_row, number_cell, text_cell
 
 GROUPS = ("seen", "unseen")
 PARTS = ("within", "beyond")
@@ -27,20 +24,16 @@ def attention_tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def _region_table(rows: Sequence[Row]) -> Table:
-    table = plain_table("where target tokens look, mean over layers and heads")
-    table.add_column("")
-    for region in REGIONS:
-        table.add_column(region.title, justify="right")
+    found: list[TableRow] = []
     chosen = [row for row in rows if row["queries"] == Region.TARGET.title]
-    for _, of_task in _by_task(table, chosen):
+    for _, of_task in _by_task(found, chosen):
         even = _region_cells(row["even"] for row in of_task)
-        table.add_row(Text(f"  even, {_tokens(of_task)}", style="dim"), *even)
+        found.append(_row(f"  even, {_tokens(of_task)}", even, quiet=True))
         for encoding, here in _by(of_task, "encoding"):
-            table.add_row(Text(f"  {encoding}"), *_region_cells(here))
-    table.caption = (
-        f"share of attention, seen → unseen lengths ({counted(rows)}); the target is that so far, itself too"
-    )
-    return table
+            found.append(_row(f"  {encoding}", _region_cells(here)))
+    note = f"share of attention, seen → unseen lengths ({counted(rows)}); the target is that so far, itself too"
+    title = "where target tokens look, mean over layers and heads"
+    return _table(title, ["", *(region.title for region in REGIONS)], found, note)
 
 
 def _tokens(rows: Sequence[Row]) -> str:
@@ -58,20 +51,18 @@ def _most_table(rows: Sequence[Row], queries: Region, keys: Region) -> Table:
     """Of each layer the head with the greatest share on unseen lengths (seen ones, where there are no others)."""
     chosen = [row for row in rows if row["queries"] == queries.title]
     layers = chosen_layers({row["layer"] for row in chosen})
-    table = plain_table(f"{queries.title} looks at {keys.title}: by layer, the head that does so most")
-    table.add_column("layer")
-    for heading in ("even", *layers):
-        table.add_column(str(heading), justify="right")
-    for _, of_task in _by_task(table, chosen):
+    found: list[TableRow] = []
+    for _, of_task in _by_task(found, chosen):
         for encoding, here in _by(of_task, "encoding"):
             cells = [
                 _change(_greatest(of_layer, keys.title), lambda group: group[keys.title])
                 for of_layer in ([row for row in here if row["layer"] == layer] for layer in layers)
             ]
             even = _change([row["even"] for row in here], lambda group: group[keys.title])
-            table.add_row(Text(f"  {encoding}"), even, *cells)
-    table.caption = f"share of its attention, seen → unseen lengths ({counted(rows)}); even: of one that looks evenly"
-    return table
+            found.append(_row(f"  {encoding}", [even, *cells]))
+    note = f"share of its attention, seen → unseen lengths ({counted(rows)}); even: of one that looks evenly"
+    title = f"{queries.title} looks at {keys.title}: by layer, the head that does so most"
+    return _table(title, ["layer", "even", *map(str, layers)], found, note)
 
 
 def _greatest(rows: Sequence[Row], key: str) -> list[Row]:
@@ -89,47 +80,44 @@ def probe_tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def _place_table(rows: Sequence[Row]) -> Table:
-    table = plain_table("counting the source: mean error of a ridge probe, in tokens")
-    table.add_column("")
-    for heading in ("last of source", "first of separator", "last of separator", "first of target"):
-        table.add_column(stacked(heading), justify="right")
-    for _, of_task in _by_task(table, rows):
+    found: list[TableRow] = []
+    for _, of_task in _by_task(found, rows):
         last = max(row["separator_tokens"] for row in of_task)
         places = ["source", "separator 1", f"separator {last}", "target"]
         for encoding, here in _by(of_task, "encoding"):
             for weights, label in ((TRAINED, f"  {encoding}"), (INITIAL, "    before training")):
-                found = [_best(here, weights, place) for place in places]
-                cells = [_errors(each) for each in found]
-                table.add_row(Text(label, style="" if weights == TRAINED else "dim"), *cells)
-    table.caption = (
-        f"seen → unseen lengths ({counted(rows)}); fitted to seen ones, each at the layer that is best on those\n"
-        "before training: the same model at its initial weights"
+                cells = [_errors(_best(here, weights, place)) for place in places]
+                found.append(_row(label, cells, quiet=weights == INITIAL))
+    return _table(
+        "counting the source: mean error of a ridge probe, in tokens",
+        ["", "last of source", "first of separator", "last of separator", "first of target"],
+        found,
+        f"seen → unseen lengths ({counted(rows)}); fitted to seen ones, each at the layer that is best on those",
+        "before training: the same model at its initial weights",
     )
-    return table
 
 
 def _separator_table(rows: Sequence[Row]) -> Table:
-    table = plain_table("counting the source at the separator token that is best for it")
-    table.add_column("")
-    for heading in ("token", "layer", "R² seen", "R² unseen", "correlation unseen", "slope unseen", "examples unseen"):
-        table.add_column(stacked(heading), justify="right")
-    for _, of_task in _by_task(table, rows):
+    found: list[TableRow] = []
+    for _, of_task in _by_task(found, rows):
         for encoding, here in _by(of_task, "encoding"):
             for weights, label in ((TRAINED, f"  {encoding}"), (INITIAL, "    before training")):
-                found = _best(here, weights, "separator")
-                table.add_row(
-                    Text(label, style="" if weights == TRAINED else "dim"),
-                    found[0]["place"].removeprefix("separator "),
-                    str(found[0]["layer"]),
-                    *(_short(mean(row[part]["r2"] for row in found)) for part in PARTS),
-                    *(_short(mean(row["beyond"][key] for row in found)) for key in ("correlation", "slope")),
-                    str(sum(row["beyond"]["n"] for row in found)),
-                )
-    table.caption = (
-        "token and layer: where the error on seen lengths is least\n"
-        "slope: by how much the estimate grows when the count grows by one; 1 for a count that goes on"
+                best = _best(here, weights, "separator")
+                cells = [
+                    best[0]["place"].removeprefix("separator "),
+                    str(best[0]["layer"]),
+                    *(_short(mean(row[part]["r2"] for row in best)) for part in PARTS),
+                    *(_short(mean(row["beyond"][key] for row in best)) for key in ("correlation", "slope")),
+                    str(sum(row["beyond"]["n"] for row in best)),
+                ]
+                found.append(_row(label, cells, quiet=weights == INITIAL))
+    return _table(
+        "counting the source at the separator token that is best for it",
+        ["", "token", "layer", "R² seen", "R² unseen", "correlation unseen", "slope unseen", "examples unseen"],
+        found,
+        "token and layer: where the error on seen lengths is least",
+        "slope: by how much the estimate grows when the count grows by one; 1 for a count that goes on",
     )
-    return table
 
 
 def _best(rows: Sequence[Row], weights: str, place: str) -> list[Row]:
@@ -160,27 +148,26 @@ def knockout_tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def _knockout_table(rows: Sequence[Row], score: str, title: str) -> Table:
-    table = plain_table(title)
     hidden = [NOTHING, *(knockout.name for knockout in KNOCKOUTS)]
-    table.add_column("")
-    for name in hidden:
-        table.add_column(stacked("source*" if name == SOURCE_FROM_SEPARATOR else name), justify="right")
-    for _, of_task in _by_task(table, rows):
+    found: list[TableRow] = []
+    for _, of_task in _by_task(found, rows):
         for encoding, here in _by(of_task, "encoding"):
             everywhere = [row for row in here if row["layer"] == 0]
             for group in GROUPS:
                 cells = [_share([row for row in everywhere if row["hidden"] == name], group, score) for name in hidden]
-                table.add_row(Text(f"  {encoding} {group}"), *cells)
+                found.append(_row(f"  {encoding} {group}", cells))
                 if any(row["layer"] for row in here):
                     cells = [_worst([row for row in here if row["hidden"] == name], group, score) for name in hidden]
-                    table.add_row(Text("    in one layer", style="dim"), *cells)
+                    found.append(_row("    in one layer", cells, quiet=True))
     examples = {group: _examples(rows, group) for group in GROUPS}
-    table.caption = (
-        f"hidden in all layers ({counted(rows)}; {examples['seen']} seen, {examples['unseen']} unseen examples each)\n"
-        "in one layer: hidden in the one layer where that does most harm / which layer\n"
-        "source*: it is the separator that does not see the source"
+    return _table(
+        title,
+        ["", *("source*" if name == SOURCE_FROM_SEPARATOR else name for name in hidden)],
+        found,
+        f"hidden in all layers ({counted(rows)}; {examples['seen']} seen, {examples['unseen']} unseen examples each)",
+        "in one layer: hidden in the one layer where that does most harm / which layer",
+        "source*: it is the separator that does not see the source",
     )
-    return table
 
 
 def _examples(rows: Sequence[Row], group: str) -> str:
@@ -205,12 +192,9 @@ def _worst(rows: Sequence[Row], group: str, score: str) -> str:
 
 def exchange_tables(rows: Sequence[Row]) -> list[Table]:
     """Where answers end when the separator says what that of another example says."""
-    table = plain_table("where answers end when the separator says what another example's says")
-    table.add_column("its target:")
-    for heading in ("nothing changed own", "equal own", "shorter own", "shorter its", "longer own", "longer later"):
-        table.add_column(stacked(heading), justify="right")
+    found: list[TableRow] = []
     columns = ((OWN, "as_own"), (EQUAL, "as_own"), (SHORTER, "as_own"), (SHORTER, "as_donor"), (LONGER, "as_own"))
-    for _, of_task in _by_task(table, rows):
+    for _, of_task in _by_task(found, rows):
         for encoding, here in _by(of_task, "encoding"):
             everywhere = [row for row in here if row["layer"] == 0]
             for group in GROUPS:
@@ -218,18 +202,30 @@ def exchange_tables(rows: Sequence[Row]) -> list[Table]:
                     _share([row for row in everywhere if row["donor"] == donor], group, key)
                     for donor, key in (*columns, (LONGER, "not_yet"))
                 ]
-                table.add_row(Text(f"  {encoding} {group}"), *cells)
-    table.caption = (
-        f"shares of answers ({counted(rows)}), exchanged in all layers; own: end where they should\n"
-        "its: end where those of the other example should; later: go on longer than they should"
+                found.append(_row(f"  {encoding} {group}", cells))
+    table = _table(
+        "where answers end when the separator says what another example's says",
+        ["its target:", "nothing changed own", "equal own", "shorter own", "shorter its", "longer own", "longer later"],
+        found,
+        f"shares of answers ({counted(rows)}), exchanged in all layers; own: end where they should",
+        "its: end where those of the other example should; later: go on longer than they should",
     )
     return [table]
 
 
-def _by_task(table: Table, rows: Sequence[Row]) -> Iterable[tuple[str, list[Row]]]:
+def _table(title: str, headings: Sequence[str], rows: Sequence[TableRow], *notes: str) -> Table:
+    first, *others = headings
+    return Table("", title, (Column(first, "left"), *map(Column, others)), tuple(rows), notes)
+
+
+def _row(label: str, cells: Sequence[str], quiet: bool = False) -> TableRow:
+    return TableRow((text_cell(label, "quiet" if quiet else ""), *map(number_cell, cells)))
+
+
+def _by_task(found: list[TableRow], rows: Sequence[Row]) -> Iterable[tuple[str, list[Row]]]:
     """Each task with its rows, its name in a row of its own before what is said of it."""
     for task, of_task in _by(rows, "task"):
-        table.add_row(Text(task, style="bold"))
+        found.append(heading_row(task))
         yield task, of_task
 
 

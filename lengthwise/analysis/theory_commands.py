@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 if TYPE_CHECKING:
     from lengthwise.analysis.theory import AbsoluteResult, RelativeResult
@@ -38,7 +37,7 @@ def absolute_command(
         results = [verify_absolute(each, vocabulary, case, seed) for each in lengths_up_to(length) for case in CASES]
     if picture is not None:
         from lengthwise.analysis.theory_picture import absolute_figure
-        from lengthwise.report.picture import write_figure
+        from lengthwise.report.figures.picture import write_figure
 
         write_figure(absolute_figure(length, vocabulary, seed), picture)
     if as_json:
@@ -59,7 +58,7 @@ def relative_command(
         results = [verify_relative(each, vocabulary, case, seed) for each in lengths_up_to(length) for case in CASES]
     if picture is not None:
         from lengthwise.analysis.theory_picture import relative_figure
-        from lengthwise.report.picture import write_figure
+        from lengthwise.report.figures.picture import write_figure
 
         write_figure(relative_figure(length, vocabulary, seed), picture)
     if as_json:
@@ -74,14 +73,17 @@ def _print_json(theorem: str, results: "list[AbsoluteResult] | list[RelativeResu
 
 def _print_errors(what: str, errors: list[tuple[int, str, float]]) -> None:
     """`errors`: length, case, error; a row for each length and a column for each case."""
+    from lengthwise.report.model.table import Column, Table, TableRow, number_cell, text_cell
+    from lengthwise.report.terminal.table import to_terminal
+
     cases = list(dict.fromkeys(case for _, case, _ in errors))
     found = {(length, case): error for length, case, error in errors}
-    table = Table(title=f"Largest error of {what}", title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for name in ("length", *cases):
-        table.add_column(name, justify="right", no_wrap=True)
-    for length in dict.fromkeys(length for length, _, _ in errors):
-        table.add_row(str(length), *(_short(found[length, case]) for case in cases))
-    console.print(table)
+    rows = (
+        TableRow((text_cell(str(length)), *(number_cell(_short(found[length, case])) for case in cases)))
+        for length in dict.fromkeys(length for length, _, _ in errors)
+    )
+    columns = (Column("length", "left"), *map(Column, cases))
+    console.print(to_terminal(Table("", f"Largest error of {what}", columns, tuple(rows))))
     console.print()
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lengthwise.analysis import theory
-from lengthwise.report.drawing import Figure, Place, Scale, dots, element, line, path, text, ticks, width_of
-from lengthwise.report.looks import PALETTE
+from lengthwise.report.figures.drawing import Figure, Point, Scale, dots, element, line, path, text, ticks, width_of
+from lengthwise.report.figures.palette import PALETTE
 
 WIDTH, HEIGHT = 380, 270
 LEFT, RIGHT, TOP, BOTTOM = 42, 360, 62, 230
@@ -18,7 +18,7 @@ MOST_DOTS = 128
 class Series:
     name: str
     colour: str
-    points: Sequence[Place]
+    points: Sequence[Point]
     as_line: bool = False
 
 
@@ -75,7 +75,7 @@ def relative_figure(length: int, vocabulary_rows: int, seed: int = 0) -> Figure:
     )
 
 
-def _pairs(x: Sequence[int], y: Sequence[float]) -> list[Place]:
+def _pairs(x: Sequence[int], y: Sequence[float]) -> list[Point]:
     return list(zip(map(float, x), y, strict=True))
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from lengthwise.errors import UserError
 from lengthwise.records.files import write_json
 from lengthwise.records.provenance import provenance
-from lengthwise.report.terminal_table import plain_table, stacked
+from lengthwise.report.model.table import Column, Table, TableRow, number_cell
+from lengthwise.report.terminal.table import to_terminal
 
 Columns = Mapping[str, str]
 """Name of a field -> heading; `%` in a heading shows a share, `TFLOP/s` divides by 10^12."""
@@ -57,7 +57,7 @@ class Report:
 
     def show_rows(self, rows: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> None:
         if rows:
-            table = table_of(rows, columns, title)
+            table = to_terminal(table_of(rows, columns, title))
             if not self.console.is_terminal:
                 self.console.width = WIDEST  # a file has room for more than the 80 that a console takes without one
             self.console.print(table)
@@ -70,13 +70,16 @@ class Report:
 
 def table_of(rows: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> Table:
     shown = {key: heading for key, heading in columns.items() if any(row.get(key) not in (None, "") for row in rows)}
-    table = plain_table(title, names=max(1, len(list(takewhile(NAMES.__contains__, shown)))))
-    for key, heading in shown.items():
-        words = any(isinstance(row.get(key), str) for row in rows)
-        table.add_column(stacked(heading), justify="left" if words else "right")
-    for row in rows:
-        table.add_row(*(cell(row.get(key), heading) for key, heading in shown.items()))
-    return table
+    headings = tuple(
+        Column(heading, "left" if any(isinstance(row.get(key), str) for row in rows) else "right")
+        for key, heading in shown.items()
+    )
+    found = (
+        TableRow(tuple(number_cell(cell(row.get(key), heading), row.get(key)) for key, heading in shown.items()))
+        for row in rows
+    )
+    names = max(1, len(list(takewhile(NAMES.__contains__, shown))))
+    return Table("", title, headings, tuple(found), names=names)
 
 
 def cell(value: Any, heading: str) -> str:
@@ -86,7 +89,7 @@ def cell(value: Any, heading: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return value.replace("[", "\\[")
+        return value
     if "%" in heading:
         return f"{100 * value:.1f}"
     if heading == "TFLOP/s":

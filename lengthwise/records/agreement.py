@@ -8,15 +8,15 @@ from itertools import permutations
 import numpy as np
 
 from lengthwise.records.equivalence import Extreme, Judgement, Verdict, judge
-from lengthwise.records.published import Figure
+from lengthwise.records.published import Score
 
 
 @dataclass(frozen=True)
 class Pair:
     """Our figure and the published one of a cell, and the accuracy of a guesser."""
 
-    ours: Figure
-    published: Figure
+    ours: Score
+    published: Score
     chance: float
 
     @property

@@ -15,7 +15,7 @@ from lengthwise.records.departures import departures, has_published_lengths, oth
 from lengthwise.records.equivalence import Extreme, Verdict
 from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.outcomes import chance, learned, require_checkpoint
-from lengthwise.records.published import Figure
+from lengthwise.records.published import Score
 from lengthwise.records.ranking import Place, ranking
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.statistics import Interval, ranks, spearman
@@ -31,8 +31,8 @@ class ComparedCell:
     """The published name."""
     scratchpad: str
     encoding: str
-    ours: Figure | None
-    published: Figure | None
+    ours: Score | None
+    published: Score | None
     ours_seen: float | None
     """Accuracy in distribution: of ours on held-out prompts, of theirs in validation."""
     published_seen: float | None
@@ -92,10 +92,10 @@ class ComparedPoint:
     task: str
     encoding: str
     length: int
-    ours: Figure | None
+    ours: Score | None
     ours_seen: bool | None
     """Whether our models were trained on this length; theirs may have been where ours were not."""
-    published: Figure | None
+    published: Score | None
     published_seen: bool | None
 
 
@@ -179,10 +179,10 @@ def other_checkpoint(checkpoint: str) -> str:
     return {"last": "best", "best": "last"}[checkpoint]
 
 
-def figure(values: list[float]) -> Figure:
+def score(values: list[float]) -> Score:
     """Mean and sample standard deviation over seeds."""
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return Figure(float(np.mean(values)), deviation, len(values))
+    return Score(float(np.mean(values)), deviation, len(values))
 
 
 def _cells(results: Results, checkpoint: str) -> list[ComparedCell]:
@@ -205,8 +205,8 @@ def _cells(results: Results, checkpoint: str) -> list[ComparedCell]:
 def _cell(
     title: str, task: str, scratchpad: str, encoding: str, runs: list[RunResult], checkpoint: str
 ) -> ComparedCell:
-    ours = figure([run.accuracy(checkpoint, seen=False) for run in runs])
-    seen = figure([run.accuracy(checkpoint, seen=True) for run in runs]).mean
+    ours = score([run.accuracy(checkpoint, seen=False) for run in runs])
+    seen = score([run.accuracy(checkpoint, seen=True) for run in runs]).mean
     unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
     guessed = float(np.mean([chance(run) for run in runs]))
     theirs = published.cells().get((task, scratchpad, encoding))
@@ -302,7 +302,7 @@ def _curves(results: Results, shared: list[ComparedCell], checkpoint: str) -> li
         trained = {row["length"]: row["seen"] for run in results.of(cell.title, cell.encoding) for row in run.rows}
         for length in sorted({*ours, *theirs}):
             seen, at = theirs.get(length, (None, None))
-            mine = figure(ours[length]) if length in ours else None
+            mine = score(ours[length]) if length in ours else None
             points.append(
                 ComparedPoint(cell.title, cell.task, cell.encoding, length, mine, trained.get(length), at, seen)
             )

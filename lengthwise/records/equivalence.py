@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lengthwise.records.published import Figure
+from lengthwise.records.published import Score
 from lengthwise.records.statistics import EQUAL, Interval
 from lengthwise.records.student_t import student_t_quantile
 
@@ -60,7 +60,7 @@ class Judgement:
         return self.extreme is None
 
 
-def judge(ours: Figure, theirs: Figure, chance: float) -> Judgement:
+def judge(ours: Score, theirs: Score, chance: float) -> Judgement:
     """Our figure against a published one; `chance`: the accuracy of a guesser."""
     difference = ours.mean - theirs.mean
     interval = difference_interval(ours, theirs)
@@ -74,7 +74,7 @@ def judge(ours: Figure, theirs: Figure, chance: float) -> Judgement:
     )
 
 
-def difference_interval(ours: Figure, theirs: Figure, level: float = LEVEL) -> Interval | None:
+def difference_interval(ours: Score, theirs: Score, level: float = LEVEL) -> Interval | None:
     """Interval of the difference of two means (ours minus theirs), from mean, standard deviation and number of seeds.
 
     Welch's: each side has a standard deviation of its own, and Welch and Satterthwaite's degrees of freedom. A side
@@ -121,5 +121,5 @@ def extreme(ours: float, theirs: float, chance: float) -> Extreme | None:
     return Extreme.floor if all(distance <= NEAR + EQUAL for distance in above_floor) else None
 
 
-def _deviation(figure: Figure) -> float | None:
+def _deviation(figure: Score) -> float | None:
     return figure.deviation if figure.seeds > 1 else None

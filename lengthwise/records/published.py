@@ -107,7 +107,7 @@ ENCODING_SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Figure:
+class Score:
     """A published mean over seeds."""
 
     mean: float
@@ -124,7 +124,7 @@ class PublishedCell:
     task: str
     scratchpad: str
     encoding: str
-    unseen: Figure
+    unseen: Score
     seen: float | None
     """Accuracy in distribution, where published."""
 
@@ -146,9 +146,9 @@ def cells() -> dict[tuple[str, str, str], PublishedCell]:
 
 
 @cache
-def curves() -> dict[tuple[str, str], dict[tuple[bool, int], Figure]]:
+def curves() -> dict[tuple[str, str], dict[tuple[bool, int], Score]]:
     """(task, encoding) -> (seen, length) -> accuracy, without scratchpad."""
-    found: dict[tuple[str, str], dict[tuple[bool, int], Figure]] = {}
+    found: dict[tuple[str, str], dict[tuple[bool, int], Score]] = {}
     for row in _rows("nope_accuracy_by_length.csv"):
         lengths = found.setdefault((row["task"], row["encoding"]), {})
         lengths[row["split"] == "valid", int(row["length"])] = _figure(row, "accuracy")
@@ -162,9 +162,9 @@ def reciprocal_ranks(scope: str = "all") -> dict[str, float]:
     return {row["encoding"]: float(row["mean_reciprocal_rank"]) for row in rows}
 
 
-def _figure(row: dict[str, str], name: str, note: str = "") -> Figure:
+def _figure(row: dict[str, str], name: str, note: str = "") -> Score:
     deviation = row[f"{name}_sd"]
-    return Figure(float(row[f"{name}_mean"]), float(deviation) if deviation else None, int(float(row["seeds"])), note)
+    return Score(float(row[f"{name}_mean"]), float(deviation) if deviation else None, int(float(row["seeds"])), note)
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:

@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
-from lengthwise.analysis.rows import AnalysisRows
 from lengthwise.errors import UserError
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import write_text
+from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.rows import Results
-from lengthwise.report import summaries, why
-from lengthwise.report.tables import failures_table, tables
-from lengthwise.report.why_tables import heads_table, why_tables
+from lengthwise.report.model import summaries
+from lengthwise.report.model.data_tables import data_tables
+from lengthwise.report.model.finding_values import finding_values, head_values
+from lengthwise.report.model.findings import analysed, relevant
+from lengthwise.report.model.run_tables import failure_values
+from lengthwise.report.model.table_csv import to_csv
 
 ENDINGS = {".html": "html", ".md": "markdown", ".svg": "svg", ".png": "png"}
 """What a file's name says of its format."""
@@ -36,7 +39,7 @@ def write_report(
     path = out or Path(USUAL[kind])
     _refuse_other_ending(path, kind)
     {"html": _page, "markdown": _markdown, "csv": _tables, "svg": _pictures, "png": _pictures}[kind](
-        results, why.relevant(results, analysis), path, kind
+        results, relevant(results, analysis), path, kind
     )
     return path
 
@@ -48,30 +51,30 @@ def _refuse_other_ending(path: Path, kind: str) -> None:
 
 
 def _page(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
-    from lengthwise.report.page import write_page
+    from lengthwise.report.html.page import write_page
 
     write_page(results, path, analysis)
 
 
 def _markdown(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
-    from lengthwise.report.markdown import document
+    from lengthwise.report.markdown.document import document
 
     write_text(path, document(results, analysis))
 
 
 def _tables(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
     make_folder(path)
-    tasks = why.analysed(results, analysis)
-    found = [*tables(results), failures_table(results), *why_tables(analysis, tasks)]
+    tasks = analysed(results, analysis)
+    found = [*data_tables(results), failure_values(results), *finding_values(analysis, tasks)]
     if analysis.heads:
-        found.append(heads_table(analysis, tasks))
+        found.append(head_values(analysis, tasks))
     for table in found:
-        write_text(path / f"{table.name}.csv", table.csv())
+        write_text(path / f"{table.name}.csv", to_csv(table))
 
 
 def _pictures(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
-    from lengthwise.report.gallery import figures
-    from lengthwise.report.picture import write_figure, write_picture
+    from lengthwise.report.figures.gallery import figures
+    from lengthwise.report.figures.picture import write_figure, write_picture
 
     if path.suffix.lower() == f".{kind}":
         write_picture(results, path)

@@ -11,8 +11,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from rich.console import Group
-
+    from lengthwise.report.model.table import Table
     from lengthwise.runtime import Listener
     from lengthwise.stretching.commands import Extending
 
@@ -274,9 +273,9 @@ def report_command(
     ] = None,
 ) -> None:
     """Write a page about a table of stretched models, beside the published one, or its tables and figures."""
-    from lengthwise.report.stretching_export import write_stretching_report
+    from lengthwise.report.context_extension_export import write_extension_report
 
-    written = write_stretching_report(tables, out, kind)
+    written = write_extension_report(tables, out, kind)
     console.print(f"Wrote {written}", highlight=False, soft_wrap=True)
 
 
@@ -295,7 +294,8 @@ def _extending(
         yield made
 
 
-def _show(extending: "Extending", tables: "list[Group]", out: Path | None, as_json: bool) -> None:
+def _show(extending: "Extending", tables: "list[Table]", out: Path | None, as_json: bool) -> None:
+    from lengthwise.report.terminal.table import to_terminal
     from lengthwise.stretching.commands import keep
 
     keep(extending.rows, out)
@@ -303,7 +303,7 @@ def _show(extending: "Extending", tables: "list[Group]", out: Path | None, as_js
         console.print_json(json.dumps(extending.rows))
         return
     for table in tables:
-        console.print(table)
+        console.print(to_terminal(table))
         console.print()
 
 

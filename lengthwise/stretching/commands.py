@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console, Group
+from rich.console import Console
 from torch import Tensor
 
 from lengthwise.errors import UserError
 from lengthwise.records.files import append_rows, read_rows, write_rows, write_text
+from lengthwise.report.model.context_extension_tables import correlation_table
+from lengthwise.report.model.table import Table
+from lengthwise.report.terminal.table import to_terminal
 from lengthwise.runtime import Listener, choose_device
 from lengthwise.stretching import showing
 from lengthwise.stretching.entropy import correlate, entropies, entropy_rows, spread_positions
@@ -65,7 +68,7 @@ class Extending:
         self.rows: list[Row] = []
         """For programs."""
 
-    def perplexity(self, by_position: bool) -> list[Group]:
+    def perplexity(self, by_position: bool) -> list[Table]:
         targets = self._targets()
         about = {"model": self.subject.name, "variant": self.variant.label}
         with watching_memory(device_of(self.subject.model)) as peak:
@@ -82,7 +85,7 @@ class Extending:
             tables.append(showing.position_table(f"Loss by position in windows of {longest:,} tokens", positions))
         return tables
 
-    def passkey(self, depth_count: int, trials: int, seed: int) -> list[Group]:
+    def passkey(self, depth_count: int, trials: int, seed: int) -> list[Table]:
         if self.subject.key_rows == 0:
             self.listener.note(f"{self.subject.name} saw no key-recall documents in training: it may know no answer")
         documents = KeyDocuments(self.subject.tokenizer, self.subject.begins)
@@ -92,7 +95,7 @@ class Extending:
         title = f"{self.subject.name}, {self.variant.label}: keys found, by depth and length"
         return [showing.heat_map(title, found, documents.digits())]
 
-    def entropy(self, samples: int, positions: int) -> list[Group]:
+    def entropy(self, samples: int, positions: int) -> list[Table]:
         """Of the model as trained, and under its extensions or fit, where there are any."""
         context = max(self.contexts)
         rows_RT = self._targets(samples).rows(context)[:, :-1]
@@ -107,7 +110,7 @@ class Extending:
             tables.append(self._correlation(self.variant.fitted.learned["scales_LH"].double(), samples))
         return tables
 
-    def _correlation(self, scales_LH: Tensor, samples: int) -> Group:
+    def _correlation(self, scales_LH: Tensor, samples: int) -> Table:
         """Of the learned scales with the entropy that the heads have as trained, at the trained length."""
         trained = self.subject.trained
         within = spread_positions(trained, 64)[1:]  # the first token has no choice
@@ -115,15 +118,9 @@ class Extending:
         entropy_LH = entropies(self.subject.model, rows_RT, within).mean(dim=-1)
         found = correlate(scales_LH, entropy_LH)
         self.rows.append({"model": self.subject.name, "kind": "correlation", **found.table()})
-        table = showing.new_table("layer", "correlation")
-        for layer, value in enumerate(found.by_layer, start=1):
-            table.add_row(str(layer), _number(value))
-        table.add_row("mean", _number(found.within_layers))
-        table.add_row("all heads", _number(found.overall))
-        title = "Learned scales against entropy as trained (published: negative within each layer)"
-        return showing.titled(title, table)
+        return correlation_table(found.table())
 
-    def uniform(self) -> list[Group]:
+    def uniform(self) -> list[Table]:
         found = search_uniform(
             self.subject,
             self._targets(),
@@ -200,13 +197,14 @@ def finish_table(out: Path) -> list[Row]:
 
 
 def show_table(rows: Sequence[Row], out: Path, console: Console) -> None:
-    console.print(showing.stretch_table(rows))
+    console.print(to_terminal(showing.stretch_table(rows)))
     passkey = out / "passkey.jsonl"
     if passkey.exists():
         found = read_rows(passkey)
         for line in dict.fromkeys(row["line"] for row in found):
             console.print()
-            console.print(showing.heat_map(f"{line}: keys found", [row for row in found if row["line"] == line]))
+            of_line = [row for row in found if row["line"] == line]
+            console.print(to_terminal(showing.heat_map(f"{line}: keys found", of_line)))
 
 
 def require_place(out: Path | None) -> None:
@@ -243,7 +241,3 @@ def _settings(cls: Any, **values: Any) -> Any:
         return cls(**values)
     except ValueError as error:
         raise UserError(str(error)) from error
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,57 @@
+"""What is known of a table of stretched models in the form that is asked for: a page, CSV tables, pictures."""
+
+from pathlib import Path
+
+from lengthwise.errors import UserError
+from lengthwise.records.directory import make_folder
+from lengthwise.records.files import write_text
+from lengthwise.report.export import ENDINGS, file_name
+from lengthwise.report.figures.context_extension import entropy_figure, passkey_maps, ratio_figures, scale_maps
+from lengthwise.report.figures.panels import side_by_side
+from lengthwise.report.figures.picture import write_figure
+from lengthwise.report.html.context_extension import write_extension_page
+from lengthwise.report.model.context_extension import ExtensionRows, load_extension_rows
+from lengthwise.report.model.context_extension_tables import extension_values
+from lengthwise.report.model.table_csv import to_csv
+
+USUAL = {"html": "stretching.html", "csv": "stretching-csv", "svg": "stretching-svg", "png": "stretching-png"}
+"""Where each format goes if nothing is said."""
+PICTURED = ("perplexity-ratio-uniform", "perplexity-ratio-head-scale", "perplexity-ratio-rotary")
+"""The figures that a single picture has, side by side."""
+
+
+def write_extension_report(tables: Path, out: Path | None = None, kind: str | None = None) -> Path:
+    """From the folder that `lengthwise extend table` (or `study`) left; returns where it was written.
+
+    `kind`: html, csv, svg or png; by default what the name ends in. Tables as CSV are a folder; so are figures as SVG
+    or PNG, unless `out` names a file: then it gets perplexity by context alone.
+    """
+    path = out or Path(USUAL[kind or "html"])
+    named = ENDINGS.get(path.suffix.lower())
+    kind = kind or named
+    if kind not in USUAL:
+        raise UserError(f"--out must end in .html, .svg or .png, not {path.name!r}; or say --format")
+    if named and named != kind:
+        raise UserError(f"--format {kind} does not go into {path.name}; leave one of them out")
+    rows = load_extension_rows(tables)
+    if kind == "html":
+        write_extension_page(rows, path)
+    elif kind == "csv":
+        make_folder(path)
+        for table in extension_values(rows):
+            write_text(path / f"{table.name}.csv", to_csv(table))
+    elif named:
+        chosen = [figure for figure in ratio_figures(rows) if figure.name in PICTURED]
+        write_figure(side_by_side("perplexity-ratio", "Perplexity relative to 1x, by context", chosen), path)
+    else:
+        _pictures(rows, path, kind)
+    return path
+
+
+def _pictures(rows: ExtensionRows, folder: Path, kind: str) -> None:
+    keys = [figure for _, figure in passkey_maps(rows.passkey)]
+    figures = [*ratio_figures(rows), *keys, scale_maps(rows.fits), entropy_figure(rows.entropy)]
+    make_folder(folder)
+    for figure in figures:
+        if figure is not None:
+            write_figure(figure, folder / f"{file_name(figure.name)}.{kind}")

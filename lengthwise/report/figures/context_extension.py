@@ -1,0 +1,194 @@
+"""Figures of stretched models: perplexity by context, keys found by length and depth, scales and entropy of heads."""
+
+import math
+from collections.abc import Sequence
+
+from lengthwise.report.figures.drawing import (
+    Figure,
+    Scale,
+    apart,
+    element,
+    labels,
+    line,
+    marks,
+    path,
+    shortened,
+    text,
+    width_of,
+)
+from lengthwise.report.figures.palette import PALETTE, SHAPES, shade, text_on
+from lengthwise.report.figures.panels import LegendEntry, Panel, Series, arranged, grid, lowered
+from lengthwise.report.model.context_extension import ExtensionRows, FittedLine, Row
+
+WIDTH, HEIGHT = 380.0, 240.0
+LEFT, RIGHT, TOP, BOTTOM = 34.0, 194.0, 30.0, 200.0
+"""Where the axes are; right of them is room for the names of the lines."""
+LEAST, MOST = 0.8, 100.0
+"""Ratios that are shown; what is beyond lies on the edge."""
+TICKS = (1, 2, 5, 10, 20, 50, 100)
+
+
+def ratio_figures(rows: ExtensionRows) -> list[Figure]:
+    """Perplexity relative to 1x as trained, by context: one figure for each group of lines."""
+    return [_ratios(rows, name, title, chosen) for name, title, chosen in _groups(rows.lines) if chosen]
+
+
+def _groups(lines: list[str]) -> list[tuple[str, str, list[str]]]:
+    plain = [each for each in lines if each.startswith("head-scale") and "without" not in each]
+    found = [
+        ("uniform", "One scale for all heads", [each for each in lines if each.startswith(("none", "uniform"))]),
+        ("head-scale", "A scale for each head", [*(each for each in lines if each == "none"), *plain]),
+    ]
+    for each in plain:
+        ablated = [other for other in lines if other == each or other.startswith(f"{each}, without")]
+        found.append((f"ablation-{each.split()[-1]}", f"Ablations of {each}", ablated if len(ablated) > 1 else []))
+    rotary = ("rotary", "position-interpolation", "dynamic-ntk", "yarn")
+    found.append(("rotary", "Rotary, not trained further", [each for each in lines if each in rotary]))
+    trained = [each for each in lines if each.endswith(", trained")]
+    found.append(("rotary-trained", "Rotary, trained further", trained))
+    return found
+
+
+def _ratios(rows: ExtensionRows, name: str, title: str, lines: Sequence[str]) -> Figure:
+    x = Scale((0, max(1.0, math.log2(rows.times[-1]))), (LEFT, RIGHT))
+    y = Scale((math.log(LEAST), math.log(MOST)), (BOTTOM, TOP))
+
+    def place(times: int, ratio: float) -> tuple[float, float]:
+        return x(math.log2(times)), y(math.log(min(max(ratio, LEAST), MOST)))
+
+    body = [text(shortened(title, WIDTH - 12, 13), 4, 15, 13, weight=600)]
+    for value in TICKS:
+        body.append(
+            line(LEFT, y(math.log(value)), RIGHT, y(math.log(value)), stroke_opacity=0.35 if value == 1 else 0.12)
+        )
+    body.append(labels(((f"{value}", LEFT - 5, y(math.log(value)) + 4) for value in TICKS), 10.5, "end"))
+    body.append(labels(((f"{each}x", x(math.log2(each)), BOTTOM + 15) for each in rows.times), 10.5, "middle"))
+    body.append(text("context, in trained lengths", RIGHT, BOTTOM + 30, 10.5, "end", quiet=True))
+    ends, said = [], []
+    for number, each in enumerate(lines):
+        colour, shape = PALETTE[number % len(PALETTE)], SHAPES[number % len(SHAPES)]
+        ours = [(times, ratio) for times in rows.times if (ratio := rows.ratio(each, times)) is not None]
+        theirs = [(times, found.ratio) for times in rows.times if (found := rows.published(each, times))]
+        stroke = {"fill": "none", "stroke": colour, "stroke_linejoin": "round"}
+        if len(theirs) > 1:
+            dashes = path(place(*point) for point in theirs)
+            body.append(element("path", d=dashes, stroke_width=1.3, stroke_dasharray="5 3", **stroke))
+        elif theirs:
+            body.append(marks([place(*theirs[0])], shape, 3.4, "none", stroke=colour, stroke_width=0.4))
+        if not ours:
+            continue
+        places = [place(*point) for point in ours]
+        body.append(element("path", d=path(places), stroke_width=1.8, **stroke))
+        body.append(marks(places, shape, 3, colour))
+        ends.append((each, colour, shape, places[-1]))
+        said.append(f"{each}: " + ", ".join(f"{ratio:.3g} at {times}x" for times, ratio in ours))
+    heights = apart([end[1] for *_, end in ends], 13, TOP + 4, BOTTOM)
+    for (each, colour, shape, end), height in zip(ends, heights, strict=True):
+        leader = path([(end[0] + 4, end[1]), (RIGHT + 10, height)])
+        body.append(element("path", d=leader, fill="none", stroke=colour, stroke_width=0.9, stroke_opacity=0.7))
+        body.append(marks([(RIGHT + 15, height)], shape, 3, colour))
+        words = shortened(_within(each, lines), WIDTH - RIGHT - 24, 10)
+        body.append(text(words, RIGHT + 22, height + 3.6, 10))
+    description = f"Perplexity relative to that at 1x as trained. {'; '.join(said)}."
+    return Figure(
+        f"perplexity-ratio-{name}", f"Perplexity by context: {title}", description, WIDTH, HEIGHT, "".join(body)
+    )
+
+
+def _within(name: str, lines: Sequence[str]) -> str:
+    """A line's name without what all lines of its figure have in common."""
+    whole = min(lines, key=len)
+    if all(each.startswith(whole) for each in lines):
+        return name.removeprefix(whole).removeprefix(", ") or "whole"
+    return name.removesuffix(", trained") if all(each.endswith(", trained") for each in lines) else name
+
+
+def passkey_maps(rows: Sequence[Row]) -> list[tuple[str, Figure]]:
+    """Line -> keys found: depth downwards, length to the right."""
+    return [
+        (each, _passkeys([row for row in rows if row["line"] == each], each))
+        for each in dict.fromkeys(row["line"] for row in rows)
+    ]
+
+
+def _passkeys(rows: list[Row], name: str) -> Figure:
+    lengths, depths = (sorted({row[key] for row in rows}) for key in ("length", "depth"))
+    wide, tall, left, top = 44.0, 17.0, 44.0, 24.0
+    body = [text(shortened(name, 300, 12), 4, 14, 12, weight=600)]
+    body.append(labels(((f"{d:.0%}", left - 5, top + (i + 0.5) * tall + 4) for i, d in enumerate(depths)), 10.5, "end"))
+    below = top + len(depths) * tall + 13
+    body.append(labels(((f"{n:,}", left + (i + 0.5) * wide, below) for i, n in enumerate(lengths)), 10, "middle"))
+    for row in rows:
+        share = row["correct"] / row["n"]
+        x, y = left + lengths.index(row["length"]) * wide, top + depths.index(row["depth"]) * tall
+        colour = shade(share)
+        body.append(element("rect", x=x + 0.5, y=y + 0.5, width=wide - 1, height=tall - 1, rx=2, fill=colour))
+        body.append(text(f"{share:.1f}", x + wide / 2, y + tall / 2 + 3.6, 10, "middle", fill=text_on(colour)))
+    means = [_mean([row["correct"] / row["n"] for row in rows if row["length"] == each]) for each in lengths]
+    said = ", ".join(f"{mean:.2f} at {length:,} tokens" for length, mean in zip(lengths, means, strict=True))
+    width = max(left + len(lengths) * wide + 4, width_of(name, 12) + 12)
+    return Figure(
+        f"passkeys-{''.join(letter if letter.isalnum() else '-' for letter in name)}",
+        f"Keys found: {name}",
+        f"{name}: share of the keys that were found, mean over depths: {said}.",
+        min(width, 330),
+        below + 8,
+        "".join(body),
+    )
+
+
+def scale_maps(fits: Sequence[FittedLine]) -> Figure | None:
+    """The learned scale of every head; rows are layers."""
+    known = [(fit.line, fit.scales_LH) for fit in fits if fit.scales_LH]
+    if not known:
+        return None
+    every = [scale for _, scales_LH in known for row in scales_LH for scale in row]
+    low, high = min(every), max(every)
+    layers, heads = max(len(scales) for _, scales in known), max(len(row) for _, scales in known for row in scales)
+    wide, tall = (42.0, 20.0) if heads <= 16 else (max(6.0, 640 / heads), 12.0)
+    bodies, said = [], []
+    for name, scales_LH in known:
+        body = [text(shortened(name, 36 + heads * wide, 12), 4, 14, 12, weight=600)]
+        body.append(labels(((str(i + 1), 28, 22 + (i + 0.5) * tall + 4) for i in range(len(scales_LH))), 10.5, "end"))
+        for i, row in enumerate(scales_LH):
+            for j, scale in enumerate(row):
+                colour = shade((scale - low) / ((high - low) or 1))
+                x, y = 34 + j * wide, 22 + i * tall
+                body.append(element("rect", x=x + 1, y=y + 1, width=wide - 2, height=tall - 2, rx=2, fill=colour))
+                if heads <= 16:
+                    body.append(
+                        text(f"{scale:.2f}", x + wide / 2, y + tall / 2 + 4, 11, "middle", fill=text_on(colour))
+                    )
+        bodies.append("".join(body))
+        flat = [scale for row in scales_LH for scale in row]
+        said.append(f"{name}: {min(flat):.2f} to {max(flat):.2f}, mean {_mean(flat):.2f}")
+    size = (46 + heads * wide, 22 + layers * tall + 16)
+    columns = max(1, int(930 / size[0]))
+    drawn = arranged("head-scales", "Learned head scales", f"{'; '.join(said)}.", bodies, size, [], columns)
+    words = f"rows: layers, columns: heads; pale {low:.2f}, dark {high:.2f}"
+    return lowered(drawn, text(words, 4, 13, 10.5, quiet=True), 22, width_of(words, 10.5) + 8)
+
+
+def entropy_figure(rows: Sequence[Row]) -> Figure | None:
+    """Mean entropy of all heads by position, as trained and stretched, below its bound."""
+    known = [row for row in rows if "bits" in row]
+    if not known:
+        return None
+    positions = sorted({row["position"] for row in known})
+    bound = Series([(p, math.log2(p + 1)) for p in positions], dashes="2 3", opacity=0.7)
+    lines, signs, said = [bound], [LegendEntry("at most", bound)], []
+    for number, variant in enumerate(dict.fromkeys(row["variant"] for row in known)):
+        own = [row for row in known if row["variant"] == variant]
+        points = [(p, _mean([row["bits"] for row in own if row["position"] == p])) for p in positions]
+        lines.append(Series(points, PALETTE[number]))
+        signs.append(LegendEntry(variant, lines[-1]))
+        said.append(f"{variant}: {points[-1][1]:.2f} bits at position {positions[-1]:,}")
+    top = math.log2(positions[-1] + 1)
+    panel = Panel("Entropy of attention", "position", lines, (0, positions[-1]), top)
+    return grid(
+        "entropy", "Entropy of attention by position, mean over heads", f"{'; '.join(said)}.", [panel], signs, 1
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,59 @@
+"""What analyses found in the runs of a report, task by task."""
+
+from dataclasses import dataclass
+
+from lengthwise.records.findings import AnalysisRows, Row
+from lengthwise.records.rows import Results
+from lengthwise.report.model.attention_distances import DistanceComparison, comparisons
+from lengthwise.report.model.first_errors import FirstErrors, first_errors
+from lengthwise.report.model.head_statistics import LayerStatistics, layer_statistics, shown_group
+from lengthwise.report.model.probes import Probed, best_layers, probed
+
+
+@dataclass(frozen=True)
+class TaskFindings:
+    """What was found on one task; empty where an analysis was not made."""
+
+    task: str
+    comparisons: list[DistanceComparison]
+    statistics: list[LayerStatistics]
+    """Of unseen lengths, or of seen ones where there are no others."""
+    best: list[Probed]
+    """Of each encoding, target and probe the layer that reads best."""
+    first_errors: list[FirstErrors]
+    """Seen and unseen lengths each together."""
+
+
+def findings(results: Results, analysis: AnalysisRows) -> list[TaskFindings]:
+    """`analysis`: what is `relevant` to the results."""
+    return [task_findings(analysis, task) for task in analysed(results, analysis)]
+
+
+def task_findings(analysis: AnalysisRows, task: str) -> TaskFindings:
+    statistics = layer_statistics(analysis, task)
+    group = shown_group(statistics)
+    return TaskFindings(
+        task,
+        comparisons(analysis, task),
+        [each for each in statistics if each.group == group],
+        best_layers(probed(analysis, task)),
+        first_errors(analysis, task, by_length=False),
+    )
+
+
+def relevant(results: Results, analysis: AnalysisRows | None) -> AnalysisRows:
+    """The rows about the runs of the report, in the study's order; its numbers are of the last checkpoint."""
+    found = (analysis or AnalysisRows()).of_runs({run.description["fingerprint"] for run in results.runs})
+
+    def place(row: Row) -> tuple[int, int, int]:
+        return results.tasks.index(row["task"]), results.encodings.index(row["encoding"]), row["seed"]
+
+    kinds = found.distances, found.heads, found.probes, found.failures, found.maps
+    return AnalysisRows(*(sorted(rows, key=place) for rows in kinds))
+
+
+def analysed(results: Results, analysis: AnalysisRows) -> list[str]:
+    """Tasks that something was found about, in the study's order."""
+    kinds = analysis.distances, analysis.heads, analysis.probes, analysis.failures
+    found = {row["task"] for rows in kinds for row in rows}
+    return [task for task in results.tasks if task in found]

@@ -1,0 +1,89 @@
+"""Accuracy by length as data: ours with intervals, chance, and the published curves of the same lengths."""
+
+from dataclasses import dataclass
+
+from lengthwise.records.rows import Results
+from lengthwise.records.statistics import Interval
+from lengthwise.report.model import reference
+from lengthwise.report.model.summaries import examples_by_length, mean_and_interval
+
+FEW = 50
+"""Examples: the accuracy of fewer is coarse, and the drawing says so."""
+
+
+@dataclass(frozen=True)
+class LengthPoint:
+    """One encoding at one length of one task."""
+
+    encoding: str
+    length: int
+    mean: float
+    interval: Interval | None
+    by_seed: list[float]
+    published: float | None
+    chance: float
+    n: int
+    """Examples that each seed was asked."""
+
+
+@dataclass(frozen=True)
+class LengthCurves:
+    """The curves of one task."""
+
+    task: str
+    longest_trained: int
+    points: list[LengthPoint]
+    published: dict[str, dict[int, float]]
+    """Encoding -> length -> published accuracy, also where we have not tested."""
+
+    def of(self, encoding: str) -> list[LengthPoint]:
+        return [point for point in self.points if point.encoding == encoding]
+
+    @property
+    def span(self) -> tuple[float, float]:
+        lengths = [point.length for point in self.points]
+        return min(lengths) - 0.5, max(lengths) + 0.5
+
+    @property
+    def fewest(self) -> int:
+        """Examples at a length."""
+        return min(point.n for point in self.points)
+
+    @property
+    def few(self) -> bool:
+        return self.fewest < FEW
+
+
+def curves_of(results: Results, task: str, checkpoint: str = "last") -> LengthCurves:
+    chance = _chance(results, task)
+    published = {encoding: reference.curve(results, task, encoding) for encoding in results.encodings}
+    examples = examples_by_length(results, task)
+    points = [
+        LengthPoint(
+            encoding,
+            length,
+            *mean_and_interval(values),
+            values,
+            published[encoding].get(length),
+            chance.get(length, 0.0),
+            examples[length],
+        )
+        for encoding in results.encodings
+        for length, values in results.by_length(task, encoding, checkpoint).items()
+    ]
+    return LengthCurves(task, results.train_length(task), points, published)
+
+
+def shared_span(every: list[LengthCurves]) -> tuple[float, float]:
+    """The first and last length of all tasks: with it also the axes of lengths are alike."""
+    return min(curves.span[0] for curves in every), max(curves.span[1] for curves in every)
+
+
+def _chance(results: Results, task: str) -> dict[int, float]:
+    """Length -> chance; several buckets may share a length."""
+    sums: dict[int, tuple[float, int]] = {}
+    for row in results.rows:
+        if row["task"] == task and row["checkpoint"] == "last":
+            total, n = sums.get(row["length"], (0.0, 0))
+            sums[row["length"]] = total + row["chance"] * row["n"], n + row["n"]
+    return {length: total / n for length, (total, n) in sums.items()}

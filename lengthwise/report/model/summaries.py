@@ -1,0 +1,162 @@
+"""What reports say of a study: means with intervals, runs that did not learn, kinds of errors."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lengthwise.errors import UserError
+from lengthwise.records.outcomes import LEARNED as LEARNED
+from lengthwise.records.outcomes import learned
+from lengthwise.records.rows import Measure, Results, Row, RunResult
+from lengthwise.records.statistics import FEWEST_SEEDS, SEEDS_OF_A_TASK, Interval, interval_over_seeds, is_range
+from lengthwise.records.validations import LAST, exceeds, mean_swing
+
+ERROR_KINDS = ("correct", "wrong_symbol", "stopped_early", "ran_on")
+"""What can become of an answer, its first error if there is one."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Accuracy of one encoding on one task, over seeds."""
+
+    mean: float
+    interval: Interval | None
+    """For other seeds: 95 % from six seeds up, the range of three to five; None with fewer."""
+    by_seed: dict[int, float]
+    unlearned: list[int]
+    """Seeds whose run did not learn its training lengths."""
+    swing: float | None = None
+    """Mean over seeds of how far this accuracy ranges over the last validations; None where that is not known."""
+
+    @property
+    def swings(self) -> bool:
+        """Whether it moves more between validations than the seeds are apart: such a number is marked."""
+        return exceeds(self.swing, self.interval)
+
+    @property
+    def description(self) -> str:
+        """Every seed and the swing, for people who look closer."""
+        seeds = ", ".join(
+            f"seed {seed}: {value:.3f}" + (" (not learned)" if seed in self.unlearned else "")
+            for seed, value in self.by_seed.items()
+        )
+        return seeds + ("" if self.swing is None else f"; swing over the last {LAST} validations: {self.swing:.3f}")
+
+
+def accuracy(
+    results: Results, task: str, encoding: str, seen: bool, checkpoint: str = "last", measure: Measure = "answer"
+) -> Accuracy | None:
+    """None where no run is finished."""
+    runs = results.of(task, encoding)
+    if not runs:
+        return None
+    by_seed = {run.description["seed"]: run.accuracy(checkpoint, seen, measure) for run in runs}
+    unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
+    # Training watches whole texts on unseen lengths: final answers beside a scratchpad are another measure.
+    watched = not seen and (measure == "text" or not any("answers" in row for run in runs for row in run.rows))
+    swing = mean_swing(runs) if watched else None
+    return Accuracy(*mean_and_interval(list(by_seed.values())), by_seed, unlearned, swing)
+
+
+def mean_and_interval(values: list[float]) -> tuple[float, Interval | None]:
+    """Over the seeds of one task: see `spread_words` for what the interval is to be called."""
+    intervals = interval_over_seeds([np.array(values)[:, None]])
+    return float(np.mean(values)), intervals[0] if intervals else None
+
+
+def spread_words(results: Results) -> str:
+    """What the interval of a single cell is; nothing where no cell has one."""
+    seeds = {len(results.of(task, encoding)) for task in results.tasks for encoding in results.encodings}
+    kinds = {is_range(1, number) for number in seeds if number >= FEWEST_SEEDS}
+    if len(kinds) > 1:
+        return f"range of the seeds (from {SEEDS_OF_A_TASK} seeds up: 95 % interval)"
+    return "".join("range of the seeds" if kind else "95 % interval" for kind in kinds)
+
+
+def in_order(results: Results) -> list[RunResult]:
+    """The runs by task, encoding and seed, as the study declares them."""
+
+    def place(run: RunResult) -> tuple[int, int, int]:
+        about = run.description
+        return results.tasks.index(about["task"]), results.encodings.index(about["encoding"]), about["seed"]
+
+    return sorted(results.runs, key=place)
+
+
+def require_runs(results: Results) -> None:
+    if not results.runs:
+        raise UserError(
+            "no run is finished yet, so there is nothing to show; `lengthwise run` goes on where it stopped"
+        )
+
+
+def has_best(results: Results) -> bool:
+    """Whether every run was also tested at the checkpoint that did best in validation."""
+    return all(any(row["checkpoint"] == "best" for row in run.rows) for run in results.runs)
+
+
+def lengths(results: Results, task: str) -> list[int]:
+    return sorted({row["length"] for row in results.rows if row["task"] == task})
+
+
+def rows_of(results: Results, task: str, seen: bool) -> Iterator[Row]:
+    """The rows of a task at the last checkpoint, over encodings and seeds."""
+    for row in results.rows:
+        if row["task"] == task and row["seen"] == seen and row["checkpoint"] == "last":
+            yield row
+
+
+def chance(results: Results, task: str, seen: bool) -> float:
+    """Mean exact match of a guesser who knows the form of the answer and nothing else."""
+    chosen = list(rows_of(results, task, seen))
+    return sum(row["chance"] * row["n"] for row in chosen) / sum(row["n"] for row in chosen)
+
+
+def error_kinds(results: Results, encoding: str, checkpoint: str = "last") -> dict[str, float]:
+    """Shares of the test examples of unseen lengths, the mean over tasks of the mean over seeds.
+
+    Every example is in exactly one of the four. Tasks weigh the same, however many examples they have, as they do in
+    mean accuracies.
+    """
+    by_task = []
+    for task in results.tasks:
+        by_seed = []
+        for run in results.of(task, encoding):
+            rows = [row for row in run.rows if row["checkpoint"] == checkpoint and not row["seen"]]
+            by_seed.append([sum(row[kind] for row in rows) / sum(row["n"] for row in rows) for kind in ERROR_KINDS])
+        if by_seed:
+            by_task.append(np.mean(by_seed, axis=0))
+    return dict(zip(ERROR_KINDS, np.mean(by_task, axis=0).tolist(), strict=True))
+
+
+def examples_by_length(results: Results, task: str) -> dict[int, int]:
+    """Length -> the fewest test examples that a run has of it; several buckets may share a length."""
+    found: dict[int, int] = {}
+    for run in results.runs:
+        if run.description["task"] == task:
+            for length, (_, n) in run.counts_by_length("last").items():
+                found[length] = min(n, found.get(length, n))
+    return found
+
+
+def examples(results: Results, task: str, seen: bool) -> int:
+    """Test examples that a run has, the fewest of all runs."""
+    runs = [run for run in results.runs if run.description["task"] == task]
+    return min(sum(row["n"] for row in run.rows if row["checkpoint"] == "last" and row["seen"] == seen) for run in runs)
+
+
+def thinned(seen: list[int], unseen: list[int], most: int) -> tuple[list[int], list[int], int]:
+    """Every k-th length of each kind, counted back from its longest, so that at most `most` remain; and k."""
+    every = 1
+    while math.ceil(len(seen) / every) + math.ceil(len(unseen) / every) > max(2, most):
+        every += 1
+    return seen[::-1][::every][::-1], unseen[::-1][::every][::-1], every
+
+
+def shared(results: Results, task: str) -> int:
+    """Test examples of lengths whose examples training and test share, in one run."""
+    run = next(run for run in results.runs if run.description["task"] == task)
+    lengths = run.description.get("lengths_with_shared_examples", [])
+    return sum(row["n"] for row in run.rows if row["checkpoint"] == "last" and row["length"] in lengths)

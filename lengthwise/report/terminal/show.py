@@ -1,0 +1,43 @@
+"""What `lengthwise show` prints of a study."""
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from lengthwise.records.completeness import missing
+from lengthwise.records.rows import Results
+from lengthwise.report.model.accuracy_tables import pair_tables
+from lengthwise.report.model.difference_tables import difference_table
+from lengthwise.report.model.length_tables import length_table
+from lengthwise.report.model.outcome_tables import budget_table, outcome_table
+from lengthwise.report.model.ranking_table import ranking_table
+from lengthwise.report.terminal.table import ForWidth, to_terminal
+
+MOST_LENGTHS = 16
+"""Columns of lengths at most, however wide the terminal is."""
+
+LENGTH = len(" 0.00")
+"""Characters of a column of lengths."""
+
+
+def show_tables(results: Results, checkpoint: str = "last") -> list[RenderableType]:
+    """What matters most comes first; tables by length, of which there are most, come last."""
+    partial = missing(results)
+    statistics = outcome_table(results, checkpoint), difference_table(results, checkpoint), budget_table(results)
+    tables = [*pair_tables(results, checkpoint), ranking_table(results, checkpoint)]
+    tables += [table for table in statistics if table.rows]
+    return [
+        *([Text(partial.words, style="yellow")] if partial else []),
+        *map(to_terminal, tables),
+        *(lengths(results, task, checkpoint) for task in results.tasks),
+    ]
+
+
+def lengths(results: Results, task: str, checkpoint: str = "last") -> RenderableType:
+    """Encodings by as many lengths as the terminal has room for."""
+    names = max(map(len, ["encoding", *results.encodings]))
+
+    def fitted(width: int) -> RenderableType:
+        room = (width - names - len("  │ ")) // LENGTH
+        return to_terminal(length_table(results, task, checkpoint, max(2, min(MOST_LENGTHS, room))).transposed())
+
+    return ForWidth(fitted)
