@@ -84,6 +84,6 @@ def results(path: str | Path) -> "Results":
 
 def load(checkpoint: str | Path) -> "Decoder":
     """A trained model from a run's `last.safetensors` or `best.safetensors`."""
-    from lengthwise.engine.checkpoint import load_model
+    from lengthwise.training.checkpoint import load_model
 
     return load_model(Path(checkpoint))

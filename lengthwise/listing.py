@@ -51,10 +51,10 @@ def component_rows(components: registry.Registry) -> list[dict[str, Any]]:
 
 def study_rows() -> list[dict[str, Any]]:
     from lengthwise import configuration
-    from lengthwise.study import shipped_stretch_studies, shipped_studies
+    from lengthwise.study import shipped_extension_studies, shipped_studies
 
     rows = []
-    for command, studies in {"run": shipped_studies(), "extend study": shipped_stretch_studies()}.items():
+    for command, studies in {"run": shipped_studies(), "extend study": shipped_extension_studies()}.items():
         for name, path in studies.items():
             table = configuration.load(path)
             axes = ("tasks", "encodings", "scales", "normalizers", "seeds", "twins")

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from lengthwise.engine.plan import FleetPlan
 from lengthwise.executors.processes import Watch
 from lengthwise.runtime import Listener
+from lengthwise.training.plan import FleetPlan
 
 
 @contextmanager

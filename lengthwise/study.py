@@ -11,15 +11,15 @@ from typing import Any
 from lengthwise import configuration, registry
 from lengthwise.data.tokens import Tokens
 from lengthwise.encodings.choice import EncodingChoice, read_encoding, read_method
-from lengthwise.engine.recipe import DataConfig, TrainingConfig
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import ModelConfig, with_size
 from lengthwise.placements.choosing import CONSECUTIVE
 from lengthwise.tasks.check import check, refuse_incomplete
 from lengthwise.tasks.task import Span, Task
+from lengthwise.training.recipe import DataConfig, TrainingConfig
 
 SHIPPED = Path(__file__).parent / "studies"
-SHIPPED_STRETCHING = Path(__file__).parent / "stretching"
+SHIPPED_EXTENSIONS = Path(__file__).parent / "stretching"
 """Where studies of stretching are; another command runs them."""
 
 NUMERICS = 9
@@ -220,8 +220,8 @@ def shipped_studies() -> dict[str, Path]:
     return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
 
 
-def shipped_stretch_studies() -> dict[str, Path]:
-    return {path.stem: path for path in sorted(SHIPPED_STRETCHING.glob("*.toml"))}
+def shipped_extension_studies() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(SHIPPED_EXTENSIONS.glob("*.toml"))}
 
 
 def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
@@ -231,7 +231,7 @@ def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
         path = shipped[name]
     elif Path(name).suffix == ".toml":
         path = Path(name)
-    elif name in shipped_stretch_studies():
+    elif name in shipped_extension_studies():
         raise UserError(f"{name} is run by another command: lengthwise extend study {name} --corpus TEXTS --out OUT")
     else:
         raise UserError(f"unknown study {name!r}; {nearest(name, shipped)} (a file must end in .toml)")

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from lengthwise.encodings.contribution import NOTHING, Contribution, Rotation, RowColumnBias, Scores, combine
 from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry
+from lengthwise.kernels.ops import Ops
 from lengthwise.model.build import initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
-from lengthwise.model.ops import Ops
 
 ROWS = 24
 HEADS = 4

@@ -8,10 +8,10 @@ from tokenizers import Tokenizer
 
 from lengthwise import registry
 from lengthwise.data.published_tokens import TABLE
+from lengthwise.data.vocabulary import TIE
 from lengthwise.study import make_task
 from lengthwise.tasks.task import Task
 from lengthwise.tasks.words import MOST, words
-from lengthwise.vocabulary import TIE
 
 UNKNOWN = 2
 T5 = Path(__file__).parent / "data/t5-tokenizer.json.xz"

@@ -16,11 +16,11 @@ from conftest import small_study
 from torch import Tensor
 from typer.testing import CliRunner
 
-from lengthwise.analysis.commands import Analysis, Wanted, parse_lengths
+from lengthwise.analysis.analyses import Analysis, Wanted, parse_lengths
+from lengthwise.analysis.analyzed_runs import analyzed_runs, pairs
 from lengthwise.analysis.divergence import BOUND, LayerDistances, jensen_shannon, published
 from lengthwise.analysis.failures import anatomy
-from lengthwise.analysis.looking import distance_rows, example_maps, head_rows, probe_rows
-from lengthwise.analysis.looks import (
+from lengthwise.analysis.head_statistics import (
     Asked,
     HeadLooks,
     bin_edges,
@@ -31,20 +31,20 @@ from lengthwise.analysis.looks import (
     induction_places,
     induction_share,
 )
-from lengthwise.analysis.material import Material, repeated_material, task_material
+from lengthwise.analysis.inputs import Material, repeated_material, task_material
+from lengthwise.analysis.measuring import distance_rows, example_maps, head_rows, probe_rows
+from lengthwise.analysis.model_adapter import HuggingFaceAdapter, Watch
 from lengthwise.analysis.probe_scores import holds_until
 from lengthwise.analysis.probes import ProbeStudy
 from lengthwise.analysis.ridge import Moments
-from lengthwise.analysis.source import HuggingFaceSource, Watch
-from lengthwise.analysis.subjects import pairs, subjects
 from lengthwise.analysis.tables import is_kind
-from lengthwise.cli import app
+from lengthwise.cli.main import app
+from lengthwise.data.sequences import Sequences
 from lengthwise.errors import UserError
 from lengthwise.evaluation.exact import judge
 from lengthwise.executors.local import run_study
 from lengthwise.records.findings import read_findings
 from lengthwise.records.published_distance import OTHER_SEED, published_distances
-from lengthwise.sequences import Sequences
 
 CPU = torch.device("cpu")
 
@@ -392,7 +392,7 @@ def test_all_analyses_leave_rows_and_show_tables(trained: Path) -> None:
         limits = [bound + 1e-3 for bound in row["entropy_bound"]]
         assert all(value <= limit for value, limit in zip(row["entropy_by_position"], limits, strict=True))
         assert sum(row["distance_share"]) == pytest.approx(1, abs=1e-3)
-    assert {row["run"] for row in heads} == {subject.fingerprint for subject in subjects(trained)}
+    assert {row["run"] for row in heads} == {subject.fingerprint for subject in analyzed_runs(trained)}
     assert len(read_findings(folder, "maps")) == 3, "one run of each encoding"
 
 
@@ -404,7 +404,7 @@ def test_a_second_call_reads_what_is_there(trained: Path, monkeypatch: pytest.Mo
     def refuse(*_: Any) -> None:
         raise AssertionError("was computed before")
 
-    monkeypatch.setattr("lengthwise.analysis.commands.head_rows", refuse)
+    monkeypatch.setattr("lengthwise.analysis.analyses.head_rows", refuse)
     again = call(*words, "3", "--json")
     assert json.loads(again.stdout) == json.loads(first.stdout)
     assert isinstance(call(*words, "2", "--json").exception, AssertionError), "another number is another question"
@@ -419,7 +419,7 @@ def test_the_published_variant_is_kept_apart(trained: Path, tmp_path: Path) -> N
 
 
 def test_across_seeds_nothing_shares_its_initial_weights(trained: Path) -> None:
-    chosen = subjects(trained)
+    chosen = analyzed_runs(trained)
     for across, expected in ((False, {True}), (True, {False})):
         found = [pair for pair in pairs(chosen, across_seeds=across) if pair.model.run.encoding.label != "none"]
         assert len(found) == 4
@@ -431,7 +431,7 @@ def test_across_seeds_nothing_shares_its_initial_weights(trained: Path) -> None:
 def test_streamed_maps_are_those_of_a_trace(trained: Path) -> None:
     from lengthwise.model.trace import Trace
 
-    source = subjects(trained, "encoding=alibi,seed=1")[0].open(CPU)
+    source = analyzed_runs(trained, "encoding=alibi,seed=1")[0].open(CPU)
     tokens = torch.randint(2, 20, (3, 9), generator=torch.Generator().manual_seed(0))
 
     class Kept(Watch):
@@ -456,7 +456,7 @@ def test_streamed_maps_are_those_of_a_trace(trained: Path) -> None:
 
 
 def test_example_maps_can_be_read_back(trained: Path) -> None:
-    subject = subjects(trained, "encoding=none,seed=1")[0]
+    subject = analyzed_runs(trained, "encoding=none,seed=1")[0]
     source, material = subject.open(CPU), task_material(subject.run, 2)
     seen, unseen = example_maps(source, material)
     assert (seen["length"], unseen["length"], seen["layers"], seen["heads"]) == (4, 5, 2, 2)
@@ -491,13 +491,13 @@ def test_what_cannot_be_done_is_said(trained: Path, tmp_path: Path, words: list[
 
 def test_folders_without_finished_runs_are_refused(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no runs"):
-        subjects(tmp_path)
+        analyzed_runs(tmp_path)
     (run,) = list((trained / "copy.repeat").glob("none/seed-1-*"))
     begun = tmp_path / "copy.repeat/none" / run.name
     begun.mkdir(parents=True)
     (begun / "run.json").write_text((run / "run.json").read_text())
     with pytest.raises(UserError, match="finished yet"):
-        subjects(tmp_path)
+        analyzed_runs(tmp_path)
 
 
 # Hugging Face
@@ -517,7 +517,7 @@ def hugging_face(kind: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_hugging_face_models_are_looked_into(kind: str) -> None:
-    source = HuggingFaceSource(hugging_face(kind), kind)
+    source = HuggingFaceAdapter(hugging_face(kind), kind)
     assert source.last_position == (31 if kind == "gpt2" else None)
     material = repeated_material(source.vocabulary, 4, [12, 24], trained=12)
     rows = head_rows(source, material)
@@ -549,7 +549,7 @@ def test_a_hugging_face_folder_from_the_command_line(tmp_path: Path) -> None:
 
 def test_the_memory_of_an_analysis_does_not_depend_on_the_number_of_examples(trained: Path) -> None:
     """No batch is larger than the limit, and nothing of a batch is kept."""
-    subject = subjects(trained, "encoding=none,seed=1")[0]
+    subject = analyzed_runs(trained, "encoding=none,seed=1")[0]
 
     def kept(material: Material) -> int:
         study = ProbeStudy("position", 3, 16, 8, material.longest, material.sequences.size, CPU)

@@ -12,19 +12,20 @@ import torch
 from conftest import small_table
 from rich.console import Console
 
-from lengthwise.bench import commands, evaluation, growth, hugging_face, trainer, training
+from lengthwise.bench import evaluation, growth, hugging_face, trainer, training
+from lengthwise.bench import measurements as commands
 from lengthwise.bench.arithmetic import Peak, Work, matrix_weights, measure_peak, training_flops
-from lengthwise.bench.commands import Bench
+from lengthwise.bench.measurements import Bench
 from lengthwise.bench.profile import profile_step
 from lengthwise.bench.report import Report, cell, command
 from lengthwise.bench.start import time_start
 from lengthwise.bench.workload import Workload, workload
 from lengthwise.cli import main
-from lengthwise.engine.batches import collate
-from lengthwise.engine.plan import row_width_of
+from lengthwise.data.sequences import Sequences
 from lengthwise.errors import UserError
 from lengthwise.model.config import ModelConfig
-from lengthwise.sequences import Sequences
+from lengthwise.training.batches import collate
+from lengthwise.training.plan import row_width_of
 
 CPU = torch.device("cpu")
 PEAK = Peak("fp32", 1e11, 5e10)
@@ -156,7 +157,7 @@ def test_the_collator_pads_to_the_longest_and_hides_prompts() -> None:
 
 
 def test_trainer_sees_the_examples_of_our_first_steps() -> None:
-    from lengthwise.engine.batches import TrainingData
+    from lengthwise.training.batches import TrainingData
 
     run = small_workload().runs()[0]
     ours = TrainingData(run.make_task(), run.data, run.seed).slice(0, 24)

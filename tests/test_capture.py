@@ -11,17 +11,17 @@ import pytest
 import torch
 from conftest import INTERPRETED
 
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.capture import CapturedUpdater
-from lengthwise.engine.fleet import Batch, Fleet
-from lengthwise.engine.optimizer import corrections
-from lengthwise.engine.recipe import DataConfig, TrainingConfig
-from lengthwise.engine.state import TrainingState
-from lengthwise.engine.update import Steps, Updater
+from lengthwise.data.vocabulary import Vocabulary
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.study import make_task
-from lengthwise.vocabulary import Vocabulary
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.capture import CapturedUpdater
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.optimizer import corrections
+from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.training.state import TrainingState
+from lengthwise.training.update import Steps, Updater
 
 TASK = make_task("copy.words")
 DATA = DataConfig(train_lengths=(2, 9), test_lengths=(10, 12), examples=0)

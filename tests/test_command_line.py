@@ -11,11 +11,11 @@ from conftest import small_table
 
 from lengthwise import registry
 from lengthwise.cli import main
-from lengthwise.engine.plan import FleetPlan
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.files import write_json
 from lengthwise.records.rows import Results
 from lengthwise.study import load_study
+from lengthwise.training.plan import FleetPlan
 
 Call = Callable[..., tuple[int, str, str]]
 

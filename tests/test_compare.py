@@ -58,7 +58,7 @@ def test_published_figures_are_whole() -> None:
 
 def test_published_protocol_is_what_the_tasks_and_encodings_have_by_default() -> None:
     from lengthwise import configuration, registry
-    from lengthwise.engine.recipe import DataConfig, TrainingConfig
+    from lengthwise.training.recipe import DataConfig, TrainingConfig
 
     for name, (train, test) in published.LENGTHS.items():
         task = registry.tasks.get(name)()

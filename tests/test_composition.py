@@ -13,12 +13,12 @@ from lengthwise import registry
 from lengthwise.encodings.choice import read_encoding, words_of
 from lengthwise.encodings.composition import Composition
 from lengthwise.encodings.encoding import Geometry
-from lengthwise.engine.checkpoint import run_from
-from lengthwise.engine.fleet import Fleet
 from lengthwise.errors import UserError
 from lengthwise.model.build import Lengths, build, make_encoding
 from lengthwise.model.config import ModelConfig
 from lengthwise.study import load_study, study_from
+from lengthwise.training.checkpoint import run_from
+from lengthwise.training.fleet import Fleet
 
 CONFIG = ModelConfig(style="llama", layers=2, width=32, heads=4, feed_forward=40)
 GEOMETRY = replace(Geometry.of(32, 4, 2), logit_scale=CONFIG.logit_scale)

@@ -6,22 +6,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lengthwise import registry, splits
-from lengthwise.engine.batches import CHUNK, NO_TARGET, ROW_UNIT, WINDOW, TrainingData, best_row_width, collate
-from lengthwise.engine.fleet import Batch
-from lengthwise.engine.packing import pack
-from lengthwise.engine.recipe import DataConfig
+from lengthwise import registry
+from lengthwise.data import splits
+from lengthwise.data.examples import Examples, Part
+from lengthwise.data.packing import pack
+from lengthwise.data.scratchpad import PUBLISHED, Scratchpad
+from lengthwise.data.sequences import Sequences, render
+from lengthwise.data.splits import Split
+from lengthwise.data.vocabulary import Vocabulary
 from lengthwise.errors import UserError
 from lengthwise.evaluation.test_set import test_set as make_test_set
 from lengthwise.evaluation.test_set import validation_set
-from lengthwise.examples import Examples, Part
-from lengthwise.scratchpad import PUBLISHED, Scratchpad
 from lengthwise.seeding import derive, stream
-from lengthwise.sequences import Sequences, render
-from lengthwise.splits import Split
 from lengthwise.study import make_task
 from lengthwise.tasks.task import Span
-from lengthwise.vocabulary import Vocabulary
+from lengthwise.training.batches import CHUNK, NO_TARGET, ROW_UNIT, WINDOW, TrainingData, best_row_width, collate
+from lengthwise.training.fleet import Batch
+from lengthwise.training.recipe import DataConfig
 
 names = pytest.mark.parametrize("name", [name for name in registry.tasks.names() if name != "file"])
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from conftest import small_table
 
-from lengthwise.dataset import import_pcfg, write_all, write_dataset
+from lengthwise.data.dataset import import_pcfg, write_all, write_dataset
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.splits import Split
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.records.rows import load_results
-from lengthwise.scratchpad import Scratchpad
-from lengthwise.splits import Split
 from lengthwise.study import make_task, study_from
 
 

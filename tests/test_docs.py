@@ -14,7 +14,7 @@ import pytest
 import torch
 import typer
 
-from lengthwise.cli import app
+from lengthwise.cli.main import app
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
 from lengthwise.extensions.extension import Extension
@@ -125,8 +125,8 @@ def test_the_documented_study_has_as_many_runs_as_it_says() -> None:
 
 def test_the_page_of_studies_names_every_scratchpad_and_every_task_with_steps() -> None:
     from lengthwise import registry
-    from lengthwise.examples import STEP_PARTS
-    from lengthwise.scratchpad import MARKERS, PUBLISHED
+    from lengthwise.data.examples import STEP_PARTS
+    from lengthwise.data.scratchpad import MARKERS, PUBLISHED
 
     text = (ROOT / "docs/adding-a-study.md").read_text().split("## Scratchpads")[1].split("\n## ")[0]
     stepped = {name for name in registry.tasks.names() if registry.tasks.get(name).step_parts}
@@ -196,7 +196,7 @@ def test_the_documented_error_is_what_is_said(tmp_path: Path) -> None:
     program = f"""
 import os
 import lengthwise as lw
-from lengthwise.engine.plan import FleetPlan
+from lengthwise.training.plan import FleetPlan
 try:
     FleetPlan((lw.load_study("penalties.toml", ["encodings=['logarithm']"]).runs()[0],)).build()
 except Exception as error:

@@ -1,6 +1,6 @@
 """The embedding's kernels against indexing, in Triton's interpreter on the CPU.
 
-`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.model.embedding_kernel`.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.embedding`.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
-from lengthwise.model.embedding_kernel import CHUNK, look_up
+from lengthwise.kernels.embedding import CHUNK, look_up
 
 V = 90
 
@@ -24,7 +24,7 @@ COMPILE = """
 import inspect
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from lengthwise.model import embedding_kernel
+from lengthwise.kernels import embedding as embedding_kernel
 
 for dtype in ("*bf16", "*fp32"):
     kinds = {"tokens": "*i32", "order": "*i64", "part": "*fp32"}

@@ -24,11 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lengthwise import registry
+from lengthwise.data.sequences import Sequences
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.engine.batches import NO_TARGET, collate
-from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.errors import UserError
 from lengthwise.model.attention import scale_of
 from lengthwise.model.backend import Backend, sdpa_refuses
@@ -36,7 +35,8 @@ from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
 from lengthwise.model.trace import Trace
-from lengthwise.sequences import Sequences
+from lengthwise.training.batches import NO_TARGET, collate
+from lengthwise.training.fleet import Batch, Fleet
 
 VOCABULARY_ROWS = 24
 CONTEXT = 96

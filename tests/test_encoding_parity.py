@@ -19,12 +19,12 @@ from lengthwise.encodings.none import NoEncoding
 from lengthwise.encodings.rotary import Rotary
 from lengthwise.encodings.sinusoidal import Sinusoidal
 from lengthwise.encodings.t5 import T5, bucket_of_distance
+from lengthwise.kernels.ops import Ops
 from lengthwise.mixers.attention import Attention
 from lengthwise.model.attention import attend
 from lengthwise.model.backend import Backend
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.layer import LayerPass
-from lengthwise.model.ops import Ops
 from lengthwise.model.trace import Trace
 
 Matrix = list[list[float]]

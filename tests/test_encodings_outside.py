@@ -22,13 +22,6 @@ from torch import Tensor
 
 import lengthwise as lw
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.examples_of import test_of as examples_of_the_test
-from lengthwise.engine.fleet import Fleet
-from lengthwise.engine.optimizer import corrections
-from lengthwise.engine.recipe import DataConfig, TrainingConfig
-from lengthwise.engine.state import TrainingState
-from lengthwise.engine.update import Steps, Updater
 from lengthwise.executors.local import run_study
 from lengthwise.model import attention
 from lengthwise.model.attention import attention_weights
@@ -39,6 +32,13 @@ from lengthwise.model.decoder import Block, Decoder
 from lengthwise.model.trace import Trace
 from lengthwise.records.rows import load_results
 from lengthwise.study import load_study, make_task
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.examples_of import test_of as examples_of_the_test
+from lengthwise.training.fleet import Fleet
+from lengthwise.training.optimizer import corrections
+from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.training.state import TrainingState
+from lengthwise.training.update import Steps, Updater
 
 TESTS = Path(__file__).parent
 NAMES = sorted(FORMULAS)

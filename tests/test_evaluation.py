@@ -8,13 +8,9 @@ import pytest
 import torch
 
 from lengthwise import registry
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.sequences import Sequences, render
 from lengthwise.data.tokens import SymbolTokens, Tokens
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Batch, Fleet
-from lengthwise.engine.optimizer import corrections
-from lengthwise.engine.recipe import DataConfig, TrainingConfig
-from lengthwise.engine.state import TrainingState
-from lengthwise.engine.update import Updater
 from lengthwise.evaluation import generate as generation
 from lengthwise.evaluation.answers import Verdict, judge_text
 from lengthwise.evaluation.exact import judge
@@ -23,10 +19,14 @@ from lengthwise.evaluation.test_set import test_set as make_test_set
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
-from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
-from lengthwise.sequences import Sequences, render
 from lengthwise.study import make_task
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.optimizer import corrections
+from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.training.state import TrainingState
+from lengthwise.training.update import Updater
 
 DATA = DataConfig(train_lengths=(2, 4), test_lengths=(5, 8), examples=0, test_per_length=20)
 END = 1

@@ -1,6 +1,6 @@
 """The feed-forward layer whose products end in ReLU, dropout and mask, in Triton's interpreter on the CPU.
 
-`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.model.feed_forward_kernel`.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.feed_forward`.
 """
 
 import importlib.util
@@ -15,13 +15,13 @@ from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
-from lengthwise.model import feed_forward_kernel
+from lengthwise.kernels import feed_forward as feed_forward_kernel
+from lengthwise.kernels.drop import drop_relu
+from lengthwise.kernels.dropout import kept
+from lengthwise.kernels.feed_forward import feed_forward, masked_product, relu_product, suits
+from lengthwise.kernels.ops import FusedOps, Ops
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.drop_kernel import drop_relu
-from lengthwise.model.dropout import kept
 from lengthwise.model.feed_forward import ReluFeedForward
-from lengthwise.model.feed_forward_kernel import feed_forward, masked_product, relu_product, suits
-from lengthwise.model.ops import FusedOps, Ops
 
 RATE = 0.3
 
@@ -30,7 +30,7 @@ import inspect, re, subprocess, tempfile, torch
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from lengthwise.model import feed_forward_kernel as module
+from lengthwise.kernels import feed_forward as module
 
 def made(dtype, absent, D, registers):
     tiles, kind = module.TILES[dtype], "*bf16" if dtype == torch.bfloat16 else "*fp32"

@@ -8,7 +8,7 @@ from synthetic import write_battery
 from synthetic_analysis import write_analysis
 from typer.testing import CliRunner
 
-from lengthwise.cli import app
+from lengthwise.cli.main import app
 from lengthwise.errors import RunError
 from lengthwise.records.findings import AnalysisFolder, load_analysis
 from lengthwise.records.rows import Results, collect, load_results

@@ -7,15 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lengthwise.engine.batches import NO_TARGET, TrainingData, collate
-from lengthwise.engine.fleet import Batch, Fleet, cross_entropy
-from lengthwise.engine.optimizer import corrections
-from lengthwise.engine.recipe import DataConfig, TrainingConfig
-from lengthwise.engine.state import TrainingState
-from lengthwise.engine.update import Updater
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.study import make_task
+from lengthwise.training.batches import NO_TARGET, TrainingData, collate
+from lengthwise.training.fleet import Batch, Fleet, cross_entropy
+from lengthwise.training.optimizer import corrections
+from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.training.state import TrainingState
+from lengthwise.training.update import Updater
 
 CPU = torch.device("cpu")
 MODEL = ModelConfig(layers=2, width=32, heads=4)

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from lengthwise import registry
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.capture import CapturedUpdater
-from lengthwise.engine.fleet import Batch, Fleet
-from lengthwise.engine.optimizer import corrections
-from lengthwise.engine.recipe import DataConfig, TrainingConfig
-from lengthwise.engine.state import TrainingState
-from lengthwise.engine.update import Steps, Updater
 from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.runtime import Listener
 from lengthwise.study import make_task, study_from
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.capture import CapturedUpdater
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.optimizer import corrections
+from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.training.state import TrainingState
+from lengthwise.training.update import Steps, Updater
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

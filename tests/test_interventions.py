@@ -25,8 +25,8 @@ from lengthwise.analysis.exchanges import (
 from lengthwise.analysis.knockouts import EVERY_LAYER, KNOCKOUTS, Knockout, Trial, outcomes_of, read_hiding, trials
 from lengthwise.analysis.regions import Region, RegionMaterial, region_material
 from lengthwise.analysis.separator import knockout_rows
+from lengthwise.kernels.ops import Ops
 from lengthwise.model.decoder import Block, Decoder
-from lengthwise.model.ops import Ops
 
 
 @pytest.fixture(scope="module")

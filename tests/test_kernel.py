@@ -1,6 +1,6 @@
 """The fused attention kernels against attention written out, in Triton's interpreter on the CPU.
 
-`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.model.kernel`.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.attention`.
 """
 
 import importlib.util
@@ -17,15 +17,15 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 from lengthwise.encodings.contribution import rotate
-from lengthwise.model.drop_kernel import drop_relu
-from lengthwise.model.dropout import kept
-from lengthwise.model.kernel import available, fused_attention, supports
+from lengthwise.kernels.attention import available, fused_attention, supports
+from lengthwise.kernels.drop import drop_relu
+from lengthwise.kernels.dropout import kept
 
 COMPILE = """
 import inspect
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from lengthwise.model import drop_kernel, kernel, kernel_long, picking
+from lengthwise.kernels import drop as drop_kernel, attention as kernel, attention_long as kernel_long, picking
 
 KINDS = {"table": "*fp32", "part": "*fp32", "lse": "*fp32", "delta": "*fp32", "turns": "*fp32", "segments": "*i32",
          "key": "*i32", "numbers": "*i32", "scale": "fp32", "inverse": "fp32"}

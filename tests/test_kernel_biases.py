@@ -1,6 +1,6 @@
 """Biases of row and column, and windows, in the fused attention kernels: against eager attention, interpreted.
 
-`test_interpreted` runs it in a process of its own. Shape letters as in `lengthwise.model.kernel`.
+`test_interpreted` runs it in a process of its own. Shape letters as in `lengthwise.kernels.attention`.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
-from lengthwise.model.kernel import fused_attention
+from lengthwise.kernels.attention import fused_attention
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="test_interpreted runs it in a process of its own")
 

@@ -13,14 +13,14 @@ from conftest import INTERPRETED
 from formulas_outside import FORMULAS
 from test_declarations import CASES
 
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Batch, Fleet
-from lengthwise.engine.recipe import DataConfig
-from lengthwise.model import kernel
+from lengthwise.kernels import attention as kernel
 from lengthwise.model.backend import explain
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.study import make_task
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.recipe import DataConfig
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="test_interpreted runs it in a process of its own")
 

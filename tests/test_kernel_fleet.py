@@ -7,20 +7,20 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Batch, Fleet
-from lengthwise.engine.recipe import DataConfig
 from lengthwise.errors import UserError
+from lengthwise.kernels.linear import Linear, multiply
+from lengthwise.kernels.ops import Ops
+from lengthwise.kernels.picking import pick_tokens
+from lengthwise.kernels.side_stream import when_differentiated
 from lengthwise.language.processes import Processes
 from lengthwise.language.whole import AveragedFleet
-from lengthwise.model.beside import when_differentiated
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.linear import Linear, multiply
-from lengthwise.model.ops import Ops
-from lengthwise.model.picking import pick_tokens
 from lengthwise.study import make_task
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.recipe import DataConfig
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="test_interpreted runs it in a process of its own")
 

@@ -18,9 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from lengthwise.cli import app
-from lengthwise.engine.batches import NO_TARGET
-from lengthwise.engine.state import load_tensors
+from lengthwise.cli.main import app
 from lengthwise.errors import UserError
 from lengthwise.language import sharded as sharded_module
 from lengthwise.language import store as store_module
@@ -28,11 +26,11 @@ from lengthwise.language import training as training_module
 from lengthwise.language.corpus import Corpus, split_of
 from lengthwise.language.learner import summed_loss
 from lengthwise.language.model import build_language_model, load_language_model
-from lengthwise.language.passkey import DIGITS, Passkeys, draw_key
+from lengthwise.language.passkey_rows import DIGITS, Passkeys, draw_key
 from lengthwise.language.processes import Processes
 from lengthwise.language.settings import LanguageData, LanguageSettings, LanguageTraining, read_count, settings_from
 from lengthwise.language.sharded import ShardedLearner
-from lengthwise.language.source import StepSource
+from lengthwise.language.steps import TextSteps
 from lengthwise.language.store import Documents, TokenStore, prepare, prepare_at
 from lengthwise.language.tokenizer import BEGIN, END, Tokenizer
 from lengthwise.language.training import train_language_model
@@ -40,6 +38,8 @@ from lengthwise.language.whole import WholeLearner
 from lengthwise.language.windows import Arrangement, Windows
 from lengthwise.records.files import read_json, read_rows, write_json
 from lengthwise.seeding import stream
+from lengthwise.training.batches import NO_TARGET
+from lengthwise.training.state import load_tensors
 
 WORDS = ("the", "old", "captain", "saw", "a", "small", "lamp", "near", "river", "and", "went", "home", "in", "1843")
 
@@ -617,7 +617,7 @@ def test_a_context_longer_than_any_document_is_an_error(corpus: Path, tmp_path: 
 
 def test_a_broken_step_of_a_sharded_model_is_left_out(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small()
-    source = StepSource(settings, store, Processes())
+    source = TextSteps(settings, store, Processes())
     model = build_language_model(settings, store.tokenizer.rows)
     learner = ShardedLearner(model, settings, Processes(), torch.device("cpu"))
     try:
@@ -732,7 +732,7 @@ def test_kernels_in_a_process_of_their_own() -> None:
 def test_interpreted_kernels_take_the_same_steps(store: TokenStore, encoding: Any, context: int, rows: int) -> None:
     """What a GPU runs, rows with padding among them, against PyTorch."""
     settings = small(encoding=encoding, data__context=context, training__batch_tokens=rows * context)
-    source = StepSource(settings, store, Processes())
+    source = TextSteps(settings, store, Processes())
     padded = [step for step in range(24) if (source.windows.batches(step, step + 1, rows).targets_KNP < 0).any()]
     ends = []
     for kernels in (False, True):

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from lengthwise.engine.loop import Loop
-from lengthwise.engine.update import Measured
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.records.files import read_rows
 from lengthwise.runtime import Listener, Row, choose_device, together
 from lengthwise.study import load_study
+from lengthwise.training.loop import Loop
+from lengthwise.training.update import Measured
 
 
 class Recorded:

@@ -1,6 +1,6 @@
 """The cross-entropy kernels against cross-entropy written out, in Triton's interpreter on the CPU.
 
-`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.model.loss_kernel`.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.loss`.
 """
 
 import importlib.util
@@ -13,14 +13,14 @@ import torch
 from conftest import INTERPRETED
 from torch import Tensor
 
-from lengthwise.model import loss_kernel
-from lengthwise.model.loss_kernel import cross_entropy
+from lengthwise.kernels import loss as loss_kernel
+from lengthwise.kernels.loss import cross_entropy
 
 COMPILE = """
 import inspect
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from lengthwise.model import loss_kernel
+from lengthwise.kernels import loss as loss_kernel
 
 for dtype, reads in [("*bf16", 2), ("*fp32", 4)]:  # 16 logits of a thread, 16 bytes at a time
     for function in (loss_kernel._count, loss_kernel._likelihoods, loss_kernel._mean):

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from lengthwise import registry
-from lengthwise.analysis.subjects import subjects
+from lengthwise.analysis.analyzed_runs import analyzed_runs
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.encoding import Geometry
-from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.mixers.gated_recurrence import GatedRecurrence, scan
@@ -22,6 +21,7 @@ from lengthwise.model.decoder import Decoder
 from lengthwise.model.layer import LayerPass
 from lengthwise.records.rows import load_results
 from lengthwise.study import load_study
+from lengthwise.training.fleet import Batch, Fleet
 
 CONFIG = ModelConfig(style="t5", layers=3, width=32, heads=4, feed_forward=40)
 SCHEDULES = {
@@ -201,4 +201,4 @@ def test_a_study_compares_it_with_encodings(tmp_path: Path) -> None:
     assert run.description["encoding_of_each_layer"][:2] == ["gated-recurrence", "rotary"]
     assert set(run.description["encoding_resolved"]) == {"gated-recurrence", "rotary"}
     with pytest.raises(UserError, match="layer 1 has gated-recurrence; choose other runs with --only"):
-        subjects(tmp_path, "encoding=gated-recurrence,rotary")[0].open(torch.device("cpu"))
+        analyzed_runs(tmp_path, "encoding=gated-recurrence,rotary")[0].open(torch.device("cpu"))

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.encodings.none import NoEncoding
-from lengthwise.engine.fleet import Batch, Fleet
 from lengthwise.errors import UserError
+from lengthwise.kernels.dropout import place_keys
+from lengthwise.kernels.linear import Linear
+from lengthwise.kernels.ops import Ops
 from lengthwise.model import decoder
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import SIZES, ModelConfig, with_size
 from lengthwise.model.decoder import Decoder
-from lengthwise.model.dropout import place_keys
-from lengthwise.model.linear import Linear
-from lengthwise.model.ops import Ops
 from lengthwise.model.trace import Trace
 from lengthwise.seeding import derive
+from lengthwise.training.fleet import Batch, Fleet
 
 ROWS = 20
 LENGTHS = Lengths(trained=16, met=32)

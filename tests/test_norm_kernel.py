@@ -1,6 +1,6 @@
 """The fused join, dropout and normalisation against the same written out, in Triton's interpreter on the CPU.
 
-`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.model.norm_kernel`.
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.norm`.
 """
 
 import importlib.util
@@ -15,9 +15,9 @@ from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
-from lengthwise.model.dropout import kept
+from lengthwise.kernels.dropout import kept
+from lengthwise.kernels.norm import add_drop, drop, join_norm
 from lengthwise.model.norm import RMSNorm
-from lengthwise.model.norm_kernel import add_drop, drop, join_norm
 
 RATE = 0.3
 
@@ -26,7 +26,7 @@ COMPILE = """
 import inspect
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from lengthwise.model import norm_kernel
+from lengthwise.kernels import norm as norm_kernel
 
 KINDS = {"key": "*i32", "part": "*fp32", "out": "*bf16", "inverse": "fp32"}
 KINDS |= {name: "*bf16" for name in ("x", "y", "weight", "stream", "normed", "dstream", "dnormed", "dx", "dy")}

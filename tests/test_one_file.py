@@ -39,7 +39,7 @@ TASK = '''
 
 import numpy as np
 
-from lengthwise.examples import Column, Part
+from lengthwise.data.examples import Column, Part
 from lengthwise.tasks.task import Span, Task
 
 

@@ -1,4 +1,4 @@
-"""AdamW in one pass on a CPU against AdamW written out. Shape letters as in `lengthwise.engine.optimizer_fused`."""
+"""AdamW in one pass on a CPU against AdamW written out. Shape letters as in `lengthwise.training.optimizer_fused`."""
 
 from dataclasses import replace
 
@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Batch, Fleet
-from lengthwise.engine.optimizer import AdamW, corrections, norms
-from lengthwise.engine.optimizer_fused import Weight, adamw
-from lengthwise.engine.recipe import DataConfig, TrainingConfig
-from lengthwise.engine.state import TrainingState
-from lengthwise.engine.update import Updater
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.study import make_task
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.optimizer import AdamW, corrections, norms
+from lengthwise.training.optimizer_fused import Weight, adamw
+from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.training.state import TrainingState
+from lengthwise.training.update import Updater
 
 CPU = torch.device("cpu")
 CONFIG = TrainingConfig(beta1=0.8, beta2=0.95, weight_decay=0.3, clip=0.7, epsilon=1e-5)

@@ -1,6 +1,6 @@
 """The kernels of AdamW and of gradient norms against both written out, in Triton's interpreter on the CPU.
 
-`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.engine.optimizer_kernel`, and
+`test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.adamw`, and
 W: weights of one model.
 """
 
@@ -15,9 +15,10 @@ import torch
 from conftest import INTERPRETED
 from torch import Tensor
 
-from lengthwise.engine import optimizer, optimizer_kernel
-from lengthwise.engine.optimizer_kernel import adamw, norms, pieces, squares
-from lengthwise.engine.recipe import TrainingConfig
+from lengthwise.kernels import adamw as optimizer_kernel
+from lengthwise.kernels.adamw import adamw, norms, pieces, squares
+from lengthwise.training import optimizer
+from lengthwise.training.recipe import TrainingConfig
 
 CONFIG = TrainingConfig(beta1=0.8, beta2=0.95, weight_decay=0.3, clip=0.7, epsilon=1e-5)
 START, SIZE, WIDTH = 64, 1088, 1280
@@ -30,7 +31,7 @@ COMPILE = """
 import inspect
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from lengthwise.engine import optimizer_kernel
+from lengthwise.kernels import adamw as optimizer_kernel
 
 def made(function, warps, block, **kinds):
     names = list(inspect.signature(function.fn).parameters)

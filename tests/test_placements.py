@@ -12,24 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengthwise import registry
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.examples_of import test_of as examples_of_the_test
-from lengthwise.engine.fleet import Batch, Fleet
-from lengthwise.engine.plan import FleetPlan, sequence_lengths
-from lengthwise.engine.recipe import DataConfig
+from lengthwise.data.examples import Examples
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.sequences import Sequences, join, render
 from lengthwise.errors import UserError
-from lengthwise.examples import Examples
 from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.placements.choosing import make_placement, placement_words
 from lengthwise.placements.placement import Generators, Placement
 from lengthwise.records.rows import load_results
-from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
-from lengthwise.sequences import Sequences, join, render
 from lengthwise.study import make_task
 from lengthwise.tasks.task import Task
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.examples_of import test_of as examples_of_the_test
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.plan import FleetPlan, sequence_lengths
+from lengthwise.training.recipe import DataConfig
 
 CPU = torch.device("cpu")
 DATA = DataConfig(train_lengths=(2, 5), test_lengths=(6, 10), examples=0, test_per_length=5)

@@ -9,13 +9,13 @@ from test_tokens import bytes_tokenizer, examples_of
 
 from lengthwise import registry
 from lengthwise.analysis.regions import REGIONS, Region, has_separator, region_material, regions_of
+from lengthwise.data.examples import Examples, Part, assemble
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.sequences import kept_parts, render
+from lengthwise.data.splits import Split
 from lengthwise.data.tokenization import make_tokens, separator_symbols
 from lengthwise.data.tokens import Tokens
 from lengthwise.errors import UserError
-from lengthwise.examples import Examples, Part, assemble
-from lengthwise.scratchpad import Scratchpad
-from lengthwise.sequences import kept_parts, render
-from lengthwise.splits import Split
 from lengthwise.study import make_task
 from lengthwise.tasks.task import Task
 

@@ -16,7 +16,8 @@ from safetensors.numpy import save_file
 from test_report_browser import ACCESSIBILITY, CHROMIUM, CONTRASTS, NAMES, Watched, browser, choose, downloaded
 from typer.testing import CliRunner
 
-from lengthwise.cli import app
+from lengthwise.cli.main import app
+from lengthwise.context_extension.table import TableSettings, lines
 from lengthwise.errors import UserError
 from lengthwise.records.directory import plain
 from lengthwise.records.files import write_json, write_rows
@@ -27,7 +28,6 @@ from lengthwise.report.model.context_extension import load_extension_rows
 from lengthwise.report.model.context_extension_claims import claims
 from lengthwise.report.model.context_extension_tables import extension_values
 from lengthwise.report.model.table_csv import to_csv
-from lengthwise.stretching.table import TableSettings, lines
 
 __all__ = ["browser"]
 TRAINED = 512

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengthwise import registry
+from lengthwise.data.examples import STEP_PARTS, Part, assemble
+from lengthwise.data.scratchpad import PUBLISHED, Scratchpad, answer_of, parse
+from lengthwise.data.sequences import render
 from lengthwise.evaluation.answers import Verdict, answer_in, judge_text
-from lengthwise.examples import STEP_PARTS, Part, assemble
-from lengthwise.scratchpad import PUBLISHED, Scratchpad, answer_of, parse
 from lengthwise.seeding import stream
-from lengthwise.sequences import render
 from lengthwise.study import make_task
 from lengthwise.tasks.task import Span, Task
 

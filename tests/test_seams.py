@@ -19,15 +19,15 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import Contribution, Rotation, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry
-from lengthwise.engine.batches import TrainingData, collate
-from lengthwise.engine.fleet import Batch, Fleet
-from lengthwise.engine.state import TrainingState
-from lengthwise.engine.update import Updater
 from lengthwise.errors import UserError
+from lengthwise.kernels.ops import Ops
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
-from lengthwise.model.ops import Ops
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.state import TrainingState
+from lengthwise.training.update import Updater
 
 CPU = torch.device("cpu")
 SMALL = ModelConfig(layers=2, width=32, heads=2)
@@ -124,7 +124,7 @@ def test_kernels_write_the_gradients_of_modules_that_say_so_and_of_no_others(sty
     assert others == {"encodings.0.table", *adapters}
     for name in fleet.self_written:
         module = model.get_submodule(name.removesuffix(".weight"))
-        assert "gradient_out" in module._buffers and [own for own, _ in module.named_parameters()] == ["weight"], name
+        assert "grad_out" in module._buffers and [own for own, _ in module.named_parameters()] == ["weight"], name
 
 
 def test_a_parameter_that_nothing_trains_is_an_error() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from conftest import small_table
 
-from lengthwise.engine.plan import shape_key
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.records.rows import load_results
 from lengthwise.selection import select
 from lengthwise.study import load_study, study_from
+from lengthwise.training.plan import shape_key
 
 
 def test_only_chooses_what_it_names() -> None:

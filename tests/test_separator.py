@@ -13,18 +13,18 @@ from separator_doubles import LONGEST, a_run, decoder, even_decoder
 from typer.testing import CliRunner
 
 from lengthwise.analysis.count_probes import count_rows, place_names, place_tokens
+from lengthwise.analysis.model_adapter import DecoderAdapter
 from lengthwise.analysis.probe_scores import Scores
 from lengthwise.analysis.regions import REGIONS, Region, RegionMaterial, region_material
 from lengthwise.analysis.separator import at_initial_weights, attention_rows
-from lengthwise.analysis.source import DecoderSource
-from lengthwise.cli import app
+from lengthwise.cli.main import app
+from lengthwise.data.splits import Split
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.trace import Trace
 from lengthwise.records.findings import SEPARATOR_KINDS, read_findings
 from lengthwise.records.rows import collect, load_results
-from lengthwise.splits import Split
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,7 @@ def divided() -> RegionMaterial:
 
 def test_even_attention_has_the_shares_of_its_regions(divided: RegionMaterial) -> None:
     """Counted by hand: a target token that k of the target stand before sees 2 + n + 3 + k + 1 tokens."""
-    rows = attention_rows(DecoderSource(even_decoder(a_run()), "even"), divided)
+    rows = attention_rows(DecoderAdapter(even_decoder(a_run()), "even"), divided)
     assert [(row["queries"], row["layer"], row["head"]) for row in rows] == [("target", 1, 1), ("separator", 1, 1)]
     target, separator = rows
     for group, lengths in (("seen", range(2, 5)), ("unseen", range(5, 10))):
@@ -67,7 +67,7 @@ def test_even_attention_has_the_shares_of_its_regions(divided: RegionMaterial) -
 def test_shares_are_those_of_the_maps(divided: RegionMaterial) -> None:
     """Against loops over the maps of a model whose heads differ."""
     model = decoder()
-    rows = attention_rows(DecoderSource(model, "random"), divided)
+    rows = attention_rows(DecoderAdapter(model, "random"), divided)
     assert len(rows) == 2 * 2 * 2, "kinds of queries, layers, heads"
     assert all(sum(row["unseen"][region.title] for region in REGIONS) == pytest.approx(1, abs=1e-4) for row in rows)
     assert len({row["unseen"]["separator"] for row in rows}) == 8
@@ -92,7 +92,7 @@ def test_shares_are_those_of_the_maps(divided: RegionMaterial) -> None:
 
 
 def test_lengths_of_one_kind_leave_the_other_out() -> None:
-    row = attention_rows(DecoderSource(decoder(), "random"), region_material(a_run(), 2, [3, 4]))[0]
+    row = attention_rows(DecoderAdapter(decoder(), "random"), region_material(a_run(), 2, [3, 4]))[0]
     assert row["unseen"] is None and row["even"]["unseen"] is None and row["seen"]["examples"] == 4
 
 
@@ -109,7 +109,7 @@ def test_a_planted_count_is_found_and_goes_on_and_nothing_is_found_where_there_i
     """The model knows the position of every token after its layer, and so, at the separator, how many came before."""
     run = a_run()
     fitting, asking = region_material(run, 99, [2, 3, 4], Split.TRAIN), region_material(run, 20)
-    rows = count_rows(DecoderSource(even_decoder(run), "knows"), fitting, asking)
+    rows = count_rows(DecoderAdapter(even_decoder(run), "knows"), fitting, asking)
     assert len(rows) == 2 * 5, "streams, places"
     assert {row["fitted_to"] for row in rows} == {3 * 16} and {row["counted_up_to"] for row in rows} == {4}
     for row in rows:
@@ -139,7 +139,7 @@ def test_correlation_is_the_usual_one() -> None:
 def test_the_control_is_the_model_as_it_began() -> None:
     model = decoder(seed=5)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    control = at_initial_weights(DecoderSource(model, "m"), seed=5)
+    control = at_initial_weights(DecoderAdapter(model, "m"), seed=5)
     expected = build(model.config, len(model.embedding.weight), [{"name": "alibi"}], Lengths(LONGEST, LONGEST))
     initialize(expected, 5)
     for name, value in control.model.state_dict().items():
@@ -199,7 +199,7 @@ def test_what_is_there_is_read_and_collected(trained: Path, monkeypatch: pytest.
     def refuse(*_: Any) -> None:
         raise AssertionError("was computed before")
 
-    monkeypatch.setattr("lengthwise.analysis.subjects.open_checkpoint", refuse)
+    monkeypatch.setattr("lengthwise.analysis.analyzed_runs.open_checkpoint", refuse)
     assert json.loads(call(*words).stdout) == json.loads(first.stdout)
     assert isinstance(call(*words, "--count", "3").exception, AssertionError), "another number is another question"
     assert isinstance(call(*words, "--checkpoint", "best").exception, AssertionError)

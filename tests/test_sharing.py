@@ -9,15 +9,15 @@ import pytest
 from conftest import small_study
 from test_training import contents, interrupt_at
 
-from lengthwise.engine import plan as planning
-from lengthwise.engine import training
-from lengthwise.engine.plan import FleetPlan, plan
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.local import run_study, unfinished_runs
 from lengthwise.records import directory as directories
 from lengthwise.records.directory import Claim, StudyDirectory
 from lengthwise.records.files import write_json
 from lengthwise.records.rows import Results, collect, load_results
+from lengthwise.training import plan as planning
+from lengthwise.training import trainer as training
+from lengthwise.training.plan import FleetPlan, plan
 
 BOTH = small_study(encodings=["none"])
 ONE = small_study(encodings=["none"], seeds=[1])

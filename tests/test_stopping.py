@@ -12,12 +12,12 @@ import pytest
 import torch
 from conftest import small_study
 
-from lengthwise.engine.stopping import heeding
-from lengthwise.engine.update import Measured, Steps, Updater
+from lengthwise.context_extension.twins import load_extension_study, run_extension_study
 from lengthwise.executors.local import run_study
 from lengthwise.records.files import read_rows
 from lengthwise.runtime import Listener
-from lengthwise.stretching.study import load_stretch_study, run_stretch_study
+from lengthwise.training.interrupts import noticing_interrupts
+from lengthwise.training.update import Measured, Steps, Updater
 
 FOREGROUND, BACKGROUND = "SIG_DFL", "SIG_IGN"
 """What becomes of SIGINT in a process: a shell without job control starts those in the background with it ignored."""
@@ -30,7 +30,7 @@ LENGTHWISE = "from lengthwise.cli import main; main()"
 HELD = """
 import sys
 from lengthwise.cli import main
-from lengthwise.engine.update import Updater
+from lengthwise.training.update import Updater
 
 run = Updater.run
 
@@ -201,9 +201,9 @@ def test_asked_in_the_last_steps_a_twin_is_finished_and_the_other_does_not_begin
         if step == steps:
             signal.raise_signal(signal.SIGINT)
 
-    twins = load_stretch_study("headscale-small", changes)
+    twins = load_extension_study("headscale-small", changes)
     with pytest.raises(KeyboardInterrupt):
-        run_stretch_study(twins, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Listener(step=ask))
+        run_extension_study(twins, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Listener(step=ask))
     assert [path.parent.name for path in (tmp_path / "out").rglob("finished.json")] == ["none"]
     assert not (tmp_path / "out/rotary").exists() and not (tmp_path / "out/none/state.safetensors").exists()
 
@@ -223,7 +223,7 @@ def test_asked_when_a_fleet_does_not_fit_no_half_of_it_begins(tmp_path: Path, mo
 def test_the_second_question_is_an_order() -> None:
     notes: list[str] = []
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), heeding(notes.append) as asked:
+    with pytest.raises(KeyboardInterrupt), noticing_interrupts(notes.append) as asked:
         assert not asked()
         signal.raise_signal(signal.SIGINT)
         assert asked() and len(notes) == 1
@@ -235,7 +235,7 @@ def test_the_second_question_is_an_order() -> None:
 @pytest.mark.usefixtures("interruptible")
 def test_what_was_ignored_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with heeding(lambda text: None) as asked:
+    with noticing_interrupts(lambda text: None) as asked:
         signal.raise_signal(signal.SIGINT)
         assert not asked() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         signal.raise_signal(signal.SIGTERM)
@@ -248,7 +248,7 @@ def test_other_threads_hear_nothing() -> None:
     heard: list[bool] = []
 
     def heed() -> None:
-        with heeding(lambda text: None) as asked:
+        with noticing_interrupts(lambda text: None) as asked:
             heard.append(asked())
 
     thread = threading.Thread(target=heed)

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from lengthwise.context_extension import table as table_module
+from lengthwise.context_extension import twins as study_module
+from lengthwise.context_extension.fitting_rows import TrainingWindows, choose_targets
+from lengthwise.context_extension.loaded_model import LoadedModel, open_model
+from lengthwise.context_extension.table import ExtensionTable, TableSettings, what_is_scored
+from lengthwise.context_extension.twins import load_extension_study, run_extension_study
 from lengthwise.errors import UserError
 from lengthwise.language.store import Documents
 from lengthwise.records.files import read_rows
 from lengthwise.runtime import Listener
 from lengthwise.seeding import stream
-from lengthwise.stretching import study as study_module
-from lengthwise.stretching import table as table_module
-from lengthwise.stretching.study import load_stretch_study, run_stretch_study
-from lengthwise.stretching.subject import Subject, open_subject
-from lengthwise.stretching.table import StretchTable, TableSettings, what_is_scored
-from lengthwise.stretching.windows import TrainingWindows, choose_targets
 
 CPU = torch.device("cpu")
 CONTEXT = 128
@@ -45,8 +45,8 @@ def write_corpus(place: Path, **lengths: int) -> Path:
 
 
 def run(corpus: Path, out: Path, *changes: str) -> None:
-    study = load_stretch_study("headscale-small", [*CHANGES, *changes])
-    run_stretch_study(study, corpus, out, "cpu", 60.0, Listener())
+    study = load_extension_study("headscale-small", [*CHANGES, *changes])
+    run_extension_study(study, corpus, out, "cpu", 60.0, Listener())
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +58,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def twins(made: Path) -> tuple[Subject, Subject]:
-    return open_subject(made / "none", CPU), open_subject(made / "rotary", CPU)
+def twins(made: Path) -> tuple[LoadedModel, LoadedModel]:
+    return open_model(made / "none", CPU), open_model(made / "rotary", CPU)
 
 
-SETTINGS = load_stretch_study("headscale-small", CHANGES).table
+SETTINGS = load_extension_study("headscale-small", CHANGES).table
 
 
 # What a crash leaves.
@@ -87,17 +87,17 @@ CUTS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("name", CUTS)
 def test_a_table_that_was_cut_off_becomes_whole_again(
-    name: str, made: Path, twins: tuple[Subject, Subject], tmp_path: Path
+    name: str, made: Path, twins: tuple[LoadedModel, LoadedModel], tmp_path: Path
 ) -> None:
     file, cut = CUTS[name]
     whole = copied(made / "table", tmp_path)
     (tmp_path / file).write_bytes(cut(whole[file]))
-    StretchTable(*twins, SETTINGS, tmp_path).run()
+    ExtensionTable(*twins, SETTINGS, tmp_path).run()
     assert {file: (tmp_path / file).read_bytes() for file in whole} == whole
 
 
 def test_a_line_without_some_of_its_rows_is_measured_again_in_its_place(
-    made: Path, twins: tuple[Subject, Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, twins: tuple[LoadedModel, LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = copied(made / "table", tmp_path)
     file, rows = tmp_path / "perplexity.jsonl", whole["perplexity.jsonl"].splitlines(keepends=True)
@@ -109,7 +109,7 @@ def test_a_line_without_some_of_its_rows_is_measured_again_in_its_place(
         return real(*given)
 
     monkeypatch.setattr(table_module, "perplexities", counted)
-    StretchTable(*twins, SETTINGS, tmp_path).run()
+    ExtensionTable(*twins, SETTINGS, tmp_path).run()
     assert len(measured) == 1 and file.read_bytes() == whole["perplexity.jsonl"]
     assert len(read_rows(file)) == 2 * len({row["line"] for row in read_rows(file)})
 
@@ -198,12 +198,12 @@ def test_what_is_refused_is_exactly_what_could_not_be_read(short: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"trials": 1, "times": (1, 2)}, {"scored": CONTEXT + 1}], ids=str)
 def test_a_table_is_refused_before_its_first_line(
-    changes: dict[str, Any], twins: tuple[Subject, Subject], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], twins: tuple[LoadedModel, LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "trials" in changes:  # as if sentences had more tokens
-        monkeypatch.setattr("lengthwise.stretching.passkey.QUESTION", " What is it?" * CONTEXT)
+        monkeypatch.setattr("lengthwise.context_extension.passkey.QUESTION", " What is it?" * CONTEXT)
     with pytest.raises(UserError, match="trained context"):
-        StretchTable(*twins, dataclasses.replace(SETTINGS, **changes), tmp_path / "t")
+        ExtensionTable(*twins, dataclasses.replace(SETTINGS, **changes), tmp_path / "t")
     assert not (tmp_path / "t").exists()
 
 
@@ -225,10 +225,10 @@ COUNTS = ("windows", "search_windows", "scored", "steps", "batch", "depths")
 )
 def test_counts_of_a_table(assignment: str, message: str | None) -> None:
     if message is None:
-        load_stretch_study("headscale-small", [f"table.{assignment}"])
+        load_extension_study("headscale-small", [f"table.{assignment}"])
         return
     with pytest.raises(UserError, match=message):
-        load_stretch_study("headscale-small", [f"table.{assignment}"])
+        load_extension_study("headscale-small", [f"table.{assignment}"])
 
 
 def test_a_table_of_the_trained_context_alone_is_refused() -> None:

@@ -16,12 +16,28 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typer.testing import CliRunner
 
-from lengthwise.cli import app
-from lengthwise.engine.state import load_tensors
+from lengthwise.cli.main import app
+from lengthwise.context_extension import entropy as entropy_module
+from lengthwise.context_extension import fitting
+from lengthwise.context_extension import forward as reading
+from lengthwise.context_extension import passkey as passkey_module
+from lengthwise.context_extension import table as table_module
+from lengthwise.context_extension.entropy import bound, correlate, entropies, entropy_rows, spread_positions
+from lengthwise.context_extension.fit_files import load_fit, save_fit
+from lengthwise.context_extension.fitting import FitSettings, fit
+from lengthwise.context_extension.fitting_rows import TrainingWindows, choose_targets
+from lengthwise.context_extension.foreign_tokenizer import ForeignTokenizer
+from lengthwise.context_extension.hugging_face import layer_encodings, load_decoder
+from lengthwise.context_extension.loaded_model import LoadedModel, open_model
+from lengthwise.context_extension.passkey import KeyDocuments, depths, passkey_rows
+from lengthwise.context_extension.perplexity import loss_by_position, perplexities, perplexity_at
+from lengthwise.context_extension.search import fit_growth, search_scale
+from lengthwise.context_extension.table import ExtensionTable, TableSettings, lines
+from lengthwise.context_extension.variant import Variant, extension_table, variant
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import extended, make_extension
 from lengthwise.language.corpus import Corpus
-from lengthwise.language.passkey import DIGITS, Passkeys, draw_key
+from lengthwise.language.passkey_rows import DIGITS, Passkeys, draw_key
 from lengthwise.language.settings import LanguageData, settings_from
 from lengthwise.language.store import Documents, prepare_at
 from lengthwise.language.training import train_language_model
@@ -33,22 +49,7 @@ from lengthwise.model.trace import Trace
 from lengthwise.records.files import read_json, read_rows
 from lengthwise.records.published_ratios import ratios
 from lengthwise.seeding import stream
-from lengthwise.stretching import entropy as entropy_module
-from lengthwise.stretching import fitting, reading
-from lengthwise.stretching import passkey as passkey_module
-from lengthwise.stretching import table as table_module
-from lengthwise.stretching.entropy import bound, correlate, entropies, entropy_rows, spread_positions
-from lengthwise.stretching.fit_files import load_fit, save_fit
-from lengthwise.stretching.fitting import FitSettings, fit
-from lengthwise.stretching.foreign_tokenizer import ForeignTokenizer
-from lengthwise.stretching.hugging_face import layer_encodings, load_decoder
-from lengthwise.stretching.passkey import KeyDocuments, depths, passkey_rows
-from lengthwise.stretching.perplexity import loss_by_position, perplexities, perplexity_at
-from lengthwise.stretching.search import fit_growth, search_scale
-from lengthwise.stretching.subject import Subject, open_subject
-from lengthwise.stretching.table import StretchTable, TableSettings, lines
-from lengthwise.stretching.variant import Variant, extension_table, variant
-from lengthwise.stretching.windows import TrainingWindows, choose_targets
+from lengthwise.training.state import load_tensors
 
 CPU = torch.device("cpu")
 CONTEXT = 32
@@ -86,13 +87,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def nope(folder: Path) -> Subject:
-    return open_subject(folder / "none", CPU)
+def nope(folder: Path) -> LoadedModel:
+    return open_model(folder / "none", CPU)
 
 
 @pytest.fixture(scope="module")
-def rope(folder: Path) -> Subject:
-    return open_subject(folder / "rotary", CPU)
+def rope(folder: Path) -> LoadedModel:
+    return open_model(folder / "rotary", CPU)
 
 
 def bits(model: Decoder) -> dict[str, bytes]:
@@ -117,7 +118,7 @@ def random_model(encoding: str = "none", **shape: Any) -> Decoder:
 # Perplexity.
 
 
-def test_perplexity_is_what_a_loop_over_tokens_says(nope: Subject) -> None:
+def test_perplexity_is_what_a_loop_over_tokens_says(nope: LoadedModel) -> None:
     documents = nope.documents("test")
     targets = choose_targets(documents, [24, 48], count=5, scored=8)
     for context in (24, 48):
@@ -150,7 +151,7 @@ def test_targets_are_the_same_at_every_context() -> None:
     assert set(few.ends) < set(targets.ends) and few.ends[0] == 41 and few.ends[-1] == 201
 
 
-def test_rows_read_together_or_alone_are_the_same(nope: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_read_together_or_alone_are_the_same(nope: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = choose_targets(nope.documents("test"), [48], count=6, scored=16)
     together = perplexity_at(nope.stretched([], 48), targets, 48)
     monkeypatch.setitem(reading.LARGEST_INNER, "cpu", 1)
@@ -159,7 +160,7 @@ def test_rows_read_together_or_alone_are_the_same(nope: Subject, monkeypatch: py
     assert alone.loss == pytest.approx(together.loss, abs=1e-6)
 
 
-def test_loss_by_position_has_the_same_mean(nope: Subject) -> None:
+def test_loss_by_position_has_the_same_mean(nope: LoadedModel) -> None:
     targets = choose_targets(nope.documents("test"), [40], count=4, scored=40)
     rows = loss_by_position(nope.stretched([], 40), targets, 40, bins=5)
     assert [(row["first"], row["last"]) for row in rows] == [(0, 7), (8, 15), (16, 23), (24, 31), (32, 39)]
@@ -169,7 +170,7 @@ def test_loss_by_position_has_the_same_mean(nope: Subject) -> None:
     assert rows[0]["loss"] > rows[-1]["loss"], "the first tokens have less to go by"
 
 
-def test_a_context_beyond_all_documents_is_an_error(nope: Subject) -> None:
+def test_a_context_beyond_all_documents_is_an_error(nope: LoadedModel) -> None:
     documents = documents_of(100, 30)
     choose_targets(documents, [99], count=1, scored=10)
     message = "longer than any document: the longest has 100, of which the first 99 can be read"
@@ -254,7 +255,7 @@ def test_the_watch_sees_a_square() -> None:
     assert watch.elements >= 512**2
 
 
-def test_forgotten_blocks_give_the_same_gradients(rope: Subject) -> None:
+def test_forgotten_blocks_give_the_same_gradients(rope: LoadedModel) -> None:
     tokens = torch.from_numpy(rope.documents("train").tokens[:65].astype(np.int64))[None]
     found, passes = [], []
     for forget in (False, True):
@@ -367,13 +368,13 @@ def test_the_growth_of_the_scale_is_fitted_beyond_the_trained_length() -> None:
 # Fitting.
 
 
-def fitted_scales(nope: Subject, told: Callable[..., None] = lambda *given: None, **changes: Any) -> Any:
+def fitted_scales(nope: LoadedModel, told: Callable[..., None] = lambda *given: None, **changes: Any) -> Any:
     given = {"length": 96, "initial": 1.3, "steps": 30, "batch": 4, "learning_rate": 0.1, **changes}
     windows = TrainingWindows(nope.documents("train"), given["length"], seed=0)
     return fit(nope, windows, FitSettings(**given), told=told)
 
 
-def test_head_scales_lower_the_loss_and_change_nothing_else(nope: Subject, tmp_path: Path) -> None:
+def test_head_scales_lower_the_loss_and_change_nothing_else(nope: LoadedModel, tmp_path: Path) -> None:
     before = bits(nope.model)
     floors: list[float] = []
     found = fitted_scales(nope, lambda step, scales: floors.append(float(scales.scales_LH.detach().min())))
@@ -394,7 +395,7 @@ def test_head_scales_lower_the_loss_and_change_nothing_else(nope: Subject, tmp_p
     assert not list((tmp_path / "fit").glob(".*")), "nothing half-written"
 
 
-def test_without_the_floor_scales_fall_below_one(nope: Subject) -> None:
+def test_without_the_floor_scales_fall_below_one(nope: LoadedModel) -> None:
     """At the trained length there is nothing to sharpen, so some heads want less."""
     free = fitted_scales(nope, length=CONTEXT, initial=1.0, floor=0.0)
     assert 0 <= float(free.learned["scales_LH"].min()) < 1
@@ -402,7 +403,7 @@ def test_without_the_floor_scales_fall_below_one(nope: Subject) -> None:
     assert float(held.learned["scales_LH"].min()) >= 1
 
 
-def test_the_first_step_is_that_of_adamw_at_the_warm_up(nope: Subject) -> None:
+def test_the_first_step_is_that_of_adamw_at_the_warm_up(nope: LoadedModel) -> None:
     """Adam's first step has the size of the learning rate, which is a third of the highest in a warm-up of three."""
     seen: list[Tensor] = []
     fitted_scales(nope, lambda step, scales: seen.append(scales.scales_LH.detach().clone()), floor=0.0)
@@ -411,7 +412,7 @@ def test_the_first_step_is_that_of_adamw_at_the_warm_up(nope: Subject) -> None:
     assert float(last) < 0.1 * 0.2, "at the end the rate is a tenth"
 
 
-def test_a_gradient_that_is_not_finite_is_named_by_its_step(nope: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_is_not_finite_is_named_by_its_step(nope: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms are looked at now and then, and the first bad one is named, not the last."""
     real, calls = fitting._gradients, []
 
@@ -430,7 +431,7 @@ def test_a_gradient_that_is_not_finite_is_named_by_its_step(nope: Subject, monke
         fit(nope, windows, FitSettings(64, steps=5, batch=1))
 
 
-def test_fine_tuning_trains_a_copy(rope: Subject, tmp_path: Path) -> None:
+def test_fine_tuning_trains_a_copy(rope: LoadedModel, tmp_path: Path) -> None:
     before = bits(rope.model)
     settings = FitSettings(
         96,
@@ -454,7 +455,7 @@ def test_fine_tuning_trains_a_copy(rope: Subject, tmp_path: Path) -> None:
     assert again.label == "position-interpolation:factor=3.0, fitted at 96"
 
 
-def test_a_fit_of_another_model_is_refused(nope: Subject, rope: Subject, tmp_path: Path) -> None:
+def test_a_fit_of_another_model_is_refused(nope: LoadedModel, rope: LoadedModel, tmp_path: Path) -> None:
     save_fit(tmp_path, nope, fitted_scales(nope, steps=1))
     with pytest.raises(UserError, match="fitted to none with other weights than rotary"):
         load_fit(tmp_path, rope)
@@ -464,7 +465,7 @@ def test_a_fit_of_another_model_is_refused(nope: Subject, rope: Subject, tmp_pat
         variant(nope, ["yarn:factor=2"], tmp_path)
 
 
-def test_steps_in_parts_are_the_same_step(nope: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_in_parts_are_the_same_step(nope: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted_scales(nope, steps=2)
     monkeypatch.setitem(reading.LARGEST_INNER, "cpu", 1)  # one row at a time
     monkeypatch.setitem(fitting.REMEMBERED, "cpu", 0)  # blocks forget
@@ -488,7 +489,7 @@ def test_training_windows_are_whole_and_each_comes_once_in_an_epoch() -> None:
 # Passkeys.
 
 
-def test_key_documents_are_those_of_the_training_mix(nope: Subject) -> None:
+def test_key_documents_are_those_of_the_training_mix(nope: LoadedModel) -> None:
     tokenizer: Any = nope.tokenizer
     ours, theirs = KeyDocuments(tokenizer, nope.begins), Passkeys(tokenizer)
     for size, depth, key, first in ((200, 0.0, "00123", 0), (173, 0.4, "98765", 3), (300, 1.0, "55555", 1)):
@@ -517,7 +518,7 @@ class Oracle:
         return answers
 
 
-def test_passkeys_are_scored_by_whole_answers(nope: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passkeys_are_scored_by_whole_answers(nope: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passkey_module, "choices", Oracle(reach=150).choose)
     documents = KeyDocuments(nope.tokenizer, nope.begins)
     asked: list[int] = []
@@ -531,7 +532,7 @@ def test_passkeys_are_scored_by_whole_answers(nope: Subject, monkeypatch: pytest
     assert depths(3) == [0.0, 0.5, 1.0] and depths(1) == [0.5]
 
 
-def test_keys_are_held_out_and_the_same_at_all_lengths(nope: Subject) -> None:
+def test_keys_are_held_out_and_the_same_at_all_lengths(nope: LoadedModel) -> None:
     documents = KeyDocuments(nope.tokenizer, nope.begins)
     made = [passkey_module.draw(documents, length, 0.5, 0, trial) for length in (150, 300) for trial in range(3)]
     assert all((a.answer == b.answer).all() for a, b in zip(made[:3], made[3:], strict=True))
@@ -541,7 +542,7 @@ def test_keys_are_held_out_and_the_same_at_all_lengths(nope: Subject) -> None:
 
 
 @pytest.mark.parametrize("table", [None, {"name": "yarn", "factor": 3.0}, {"name": "dynamic-ntk", "factor": 2.0}])
-def test_one_pass_agrees_with_greedy_decoding(rope: Subject, table: dict[str, Any] | None) -> None:
+def test_one_pass_agrees_with_greedy_decoding(rope: LoadedModel, table: dict[str, Any] | None) -> None:
     """Whatever the model writes greedily, all of it is the likeliest in one pass, and no other text is."""
     model = rope.stretched([table] if table else [], 80)
     for number in range(3):
@@ -745,7 +746,7 @@ def test_key_documents_of_other_tokenizers(adds_space: bool, tokens: int, tmp_pa
 def test_a_foreign_model_is_a_subject_like_any_other(folder: Path, tmp_path: Path) -> None:
     checkpoint(tmp_path, vocab_size=2600)
     foreign_tokenizer(tmp_path, adds_space=True)
-    subject = open_subject(tmp_path, CPU, trained=32)
+    subject = open_model(tmp_path, CPU, trained=32)
     assert subject.trained == 32 and subject.begins.tolist() == [0]
     assert subject.described() == f"{tmp_path.name}: trained at 32 tokens; layers: 4 x rotary"
     with pytest.raises(UserError, match="say with --corpus"):
@@ -763,7 +764,7 @@ def test_a_foreign_model_is_a_subject_like_any_other(folder: Path, tmp_path: Pat
     fitted = fit(subject, windows, FitSettings(64, initial=1.2, steps=2, batch=2))
     assert fitted.learned["scales_LH"].shape == (4, 4) and bits(subject.model) == before
     save_fit(tmp_path / "fit", subject, fitted)
-    assert load_fit(tmp_path / "fit", open_subject(tmp_path, CPU, trained=32)).settings.initial == 1.2
+    assert load_fit(tmp_path / "fit", open_model(tmp_path, CPU, trained=32)).settings.initial == 1.2
 
 
 # The table.
@@ -797,7 +798,7 @@ SHORT = TableSettings(
 
 
 def test_the_table_goes_on_where_it_was_stopped(
-    nope: Subject, rope: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nope: LoadedModel, rope: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stopped(Exception):
         """Raised between two lines of the table."""
@@ -812,10 +813,10 @@ def test_the_table_goes_on_where_it_was_stopped(
 
     monkeypatch.setattr(table_module, "perplexities", stopping)
     with pytest.raises(Stopped):
-        StretchTable(nope, rope, SHORT, tmp_path).run()
+        ExtensionTable(nope, rope, SHORT, tmp_path).run()
     assert len(read_rows(tmp_path / "perplexity.jsonl")) == 3 * 3
     fits = {file: file.stat().st_mtime_ns for file in tmp_path.glob("fits/*/fit.json")}
-    StretchTable(nope, rope, SHORT, tmp_path).run()
+    ExtensionTable(nope, rope, SHORT, tmp_path).run()
     rows = read_rows(tmp_path / "perplexity.jsonl")
     names = [line.name for line in lines(SHORT, CONTEXT, {2 * CONTEXT: 1.1, 4 * CONTEXT: 1.2})]
     assert [row["line"] for row in rows] == [name for name in names for _ in range(3)], "each line once"
@@ -826,22 +827,22 @@ def test_the_table_goes_on_where_it_was_stopped(
         assert found[name, 1] == pytest.approx(found["rotary", 1], rel=1e-5), "nothing to stretch at 1x"
         assert found[name, 4] != found["rotary", 4]
     before = len(calls)
-    StretchTable(nope, rope, SHORT, tmp_path).run()
+    ExtensionTable(nope, rope, SHORT, tmp_path).run()
     assert len(calls) == before, "nothing left to do"
     with pytest.raises(UserError, match="windows was 4, is 5"):
-        StretchTable(nope, rope, dataclasses.replace(SHORT, windows=5), tmp_path).run()
+        ExtensionTable(nope, rope, dataclasses.replace(SHORT, windows=5), tmp_path).run()
     with pytest.raises(UserError, match="none has the encoding none, not rotary"):
-        StretchTable(nope, nope, SHORT, tmp_path)
+        ExtensionTable(nope, nope, SHORT, tmp_path)
     with pytest.raises(UserError, match="longer than any document"):
-        StretchTable(nope, rope, dataclasses.replace(SHORT, times=(1, 2, 4096)), tmp_path)
+        ExtensionTable(nope, rope, dataclasses.replace(SHORT, times=(1, 2, 4096)), tmp_path)
 
 
 def test_the_search_goes_on_with_the_contexts_that_are_left(
-    nope: Subject, rope: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nope: LoadedModel, rope: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, searched = table_module.search_uniform, []
 
-    def stopping(subject: Subject, targets: Any, contexts: list[int]) -> Any:
+    def stopping(subject: LoadedModel, targets: Any, contexts: list[int]) -> Any:
         searched.append(contexts)
         if len(searched) == 2:
             raise KeyboardInterrupt
@@ -849,8 +850,8 @@ def test_the_search_goes_on_with_the_contexts_that_are_left(
 
     monkeypatch.setattr(table_module, "search_uniform", stopping)
     with pytest.raises(KeyboardInterrupt):
-        StretchTable(nope, rope, SHORT, tmp_path).run()
-    StretchTable(nope, rope, SHORT, tmp_path).run()
+        ExtensionTable(nope, rope, SHORT, tmp_path).run()
+    ExtensionTable(nope, rope, SHORT, tmp_path).run()
     assert searched == [[2 * CONTEXT], [4 * CONTEXT], [4 * CONTEXT]]
     found = read_json(tmp_path / "uniform.json")
     best = {int(context): scale for context, scale in found["best"].items()}

@@ -11,12 +11,12 @@ from click.testing import Result
 from test_stretching import CONTEXT, folder, story
 from typer.testing import CliRunner
 
-from lengthwise.cli import app
+from lengthwise.cli.main import app
+from lengthwise.context_extension.hugging_face import load_decoder
+from lengthwise.context_extension.loaded_model import open_model
+from lengthwise.context_extension.variant import extension_table
 from lengthwise.errors import UserError
 from lengthwise.language.corpus import Corpus
-from lengthwise.stretching.hugging_face import load_decoder
-from lengthwise.stretching.subject import open_subject
-from lengthwise.stretching.variant import extension_table
 
 __all__ = ["folder"]
 
@@ -86,13 +86,13 @@ def test_folders_without_a_language_model(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "none", tmp_path / "none")
     (tmp_path / "none/last.safetensors").unlink()
     with pytest.raises(UserError, match="has no weights: they were not kept"):
-        open_subject(tmp_path / "none", torch.device("cpu"))
+        open_model(tmp_path / "none", torch.device("cpu"))
     study = tmp_path / "study"
     words = ["--set", "training.steps=2", "--only", "task=copy.repeat,encoding=none,seed=1", "--out", str(study)]
     assert CliRunner().invoke(app, ["run", "quickstart", "--device", "cpu", *words]).exit_code == 0
     (run,) = {path.parent for path in study.rglob("last.safetensors")}
     with pytest.raises(UserError, match="no language model, but a run of a study"):
-        open_subject(run, torch.device("cpu"))
+        open_model(run, torch.device("cpu"))
 
 
 def test_damaged_checkpoints_of_others(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_damaged_checkpoints_of_others(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model(folder: Path) -> None:
-    subject = open_subject(folder / "none", torch.device("cpu"))
+    subject = open_model(folder / "none", torch.device("cpu"))
 
     class Large:
         def encode(self, text: str) -> np.ndarray:

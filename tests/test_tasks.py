@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengthwise import registry
-from lengthwise.examples import Part
-from lengthwise.scratchpad import Scratchpad
+from lengthwise.data.examples import Part
+from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.seeding import stream
 from lengthwise.tasks.task import Span
 from lengthwise.tasks.words import words

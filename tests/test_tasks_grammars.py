@@ -10,10 +10,10 @@ import pytest
 from solutions_grammars import SOLUTIONS, solve_pcfg, solve_scan
 
 from lengthwise import registry
+from lengthwise.data.examples import Examples, Part
+from lengthwise.data.splits import Split, draw
 from lengthwise.errors import UserError
-from lengthwise.examples import Examples, Part
 from lengthwise.seeding import stream
-from lengthwise.splits import Split, draw
 from lengthwise.tasks.pcfg import PUBLISHED_TEST, Pcfg, evaluate, published
 from lengthwise.tasks.pcfg_files import import_pairs
 from lengthwise.tasks.pcfg_language import BINARY, FUNCTIONS, SYMBOLS

@@ -13,9 +13,9 @@ from solutions_lists import SOLUTIONS, items_of, lego_parts, lego_values
 from written_steps import scratchpad_text
 
 from lengthwise import registry
+from lengthwise.data.examples import STEP_PARTS, Part
+from lengthwise.data.scratchpad import Scratchpad, parse
 from lengthwise.errors import UserError
-from lengthwise.examples import STEP_PARTS, Part
-from lengthwise.scratchpad import Scratchpad, parse
 from lengthwise.seeding import stream
 from lengthwise.tasks.task import Span
 

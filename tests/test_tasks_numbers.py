@@ -13,10 +13,10 @@ from solutions_numbers import SOLUTIONS
 from written_steps import scratchpad_text
 
 from lengthwise import registry
-from lengthwise.examples import STEP_PARTS, Part
-from lengthwise.scratchpad import PUBLISHED, Scratchpad, parse
+from lengthwise.data.examples import STEP_PARTS, Part
+from lengthwise.data.scratchpad import PUBLISHED, Scratchpad, parse
+from lengthwise.data.splits import is_shared
 from lengthwise.seeding import stream
-from lengthwise.splits import is_shared
 from lengthwise.tasks.task import Span, Task
 
 

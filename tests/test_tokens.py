@@ -10,21 +10,21 @@ import t5_pieces
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from lengthwise import registry
+from lengthwise.data.examples import STEP_PARTS, Examples, Part, assemble, concatenate
 from lengthwise.data.published_tokens import TABLE
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.sequences import pieces_of, render
 from lengthwise.data.tokenization import make_tokens
 from lengthwise.data.tokenizer_file import TextTokens
 from lengthwise.data.tokens import PieceTokens, Tokens
-from lengthwise.engine.recipe import DataConfig
+from lengthwise.data.vocabulary import TIE
 from lengthwise.errors import UserError
-from lengthwise.examples import STEP_PARTS, Examples, Part, assemble, concatenate
 from lengthwise.records import published
-from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
-from lengthwise.sequences import pieces_of, render
 from lengthwise.study import load_study, make_task
 from lengthwise.tasks.task import Task
 from lengthwise.tasks.words import words
-from lengthwise.vocabulary import TIE
+from lengthwise.training.recipe import DataConfig
 
 FORMATS = [
     "+".join(part.name.lower() for i, part in enumerate(STEP_PARTS) if bits >> i & 1) or "none" for bits in range(32)

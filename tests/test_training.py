@@ -14,16 +14,8 @@ import pytest
 import torch
 from conftest import small_study, small_table
 
-import lengthwise.engine.plan as planning
-from lengthwise.engine.batches import TrainingData, best_row_width
-from lengthwise.engine.examples_of import test_of as examples_of_the_test
-from lengthwise.engine.examples_of import watched_of
-from lengthwise.engine.packing import pack
-from lengthwise.engine.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
-from lengthwise.engine.state import Saver, TrainingState, load_tensors, previous, save_tensors
-from lengthwise.engine.training import Trainer
-from lengthwise.engine.update import Measured, Steps, Updater
-from lengthwise.engine.validation import is_best
+import lengthwise.training.plan as planning
+from lengthwise.data.packing import pack
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.claims import Claims
 from lengthwise.executors.local import run_study
@@ -31,6 +23,14 @@ from lengthwise.records import directory as directories
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.rows import Results, load_results
 from lengthwise.runtime import Listener
+from lengthwise.training.batches import TrainingData, best_row_width
+from lengthwise.training.examples_of import test_of as examples_of_the_test
+from lengthwise.training.examples_of import watched_of
+from lengthwise.training.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
+from lengthwise.training.state import Saver, TrainingState, load_tensors, previous, save_tensors
+from lengthwise.training.trainer import Trainer
+from lengthwise.training.update import Measured, Steps, Updater
+from lengthwise.training.validation import is_best
 
 PROGRAM = """
 import json, sys, torch
@@ -150,7 +150,7 @@ def test_broken_off_between_saved_states_ends_with_the_same_files(
 
 
 def test_broken_off_while_results_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import lengthwise.engine.training as training
+    import lengthwise.training.trainer as training
 
     study = small_study()
     run_study(study, tmp_path / "whole", "cpu")
@@ -401,7 +401,7 @@ def test_row_width_is_the_best_for_the_training_examples() -> None:
 
 def test_rows_are_those_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs that on a GPU would have rows of 16 and of 32 tokens share a fleet with rows of 24."""
-    import lengthwise.engine.training as training
+    import lengthwise.training.trainer as training
 
     own = {"data__test_lengths": [8, 9], "training__batch": 8, "encodings": ["none"], "seeds": [1]}
     short = small_study(tasks=["copy.words"], data__train_lengths=[1, 5], **own).runs()
@@ -482,7 +482,7 @@ def test_a_saver_saves_what_was_when_it_was_told(tmp_path: Path) -> None:
 
 def test_a_saver_tells_of_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is waited for, and with the next state; once."""
-    import lengthwise.engine.state as states
+    import lengthwise.training.state as states
 
     def full(path: Path, tensors: dict, metadata: dict) -> None:
         raise RunError("the disk is full")

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from lengthwise.examples import Part
+from lengthwise.data.examples import Part
 
 WRITTEN = {
     Part.INPUT: "in {}",

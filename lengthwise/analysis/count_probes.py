@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.analysis.material import Batch
+from lengthwise.analysis.inputs import Batch
+from lengthwise.analysis.model_adapter import ModelAdapter, Watch
 from lengthwise.analysis.probe_scores import Scores
 from lengthwise.analysis.regions import Region, RegionMaterial
 from lengthwise.analysis.ridge import LinearProbe, Moments
-from lengthwise.analysis.source import Source, Watch
 
 FITTED = 100
 """Examples of each training length that probes are fitted to, from those that training may show. With the 19 lengths of
@@ -112,7 +112,7 @@ class CountProbes:
         return stream * len(self.places) + place
 
 
-def count_rows(source: Source, fitting: RegionMaterial, asking: RegionMaterial) -> list[dict[str, Any]]:
+def count_rows(source: ModelAdapter, fitting: RegionMaterial, asking: RegionMaterial) -> list[dict[str, Any]]:
     """`fitting`: of training lengths; `asking`: of any."""
     separator_tokens = int(max(fitting.separator_E.max(), asking.separator_E.max()))
     lengths = asking.material.lengths

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise.analysis.inputs import Batch
 from lengthwise.analysis.knockouts import EVERY_LAYER
-from lengthwise.analysis.material import Batch
 from lengthwise.analysis.regions import Region, RegionMaterial
 from lengthwise.analysis.target_places import TargetPlaces
 from lengthwise.model.decoder import Decoder

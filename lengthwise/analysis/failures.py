@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from lengthwise.analysis.material import Material
-from lengthwise.analysis.source import Source, Watch
+from lengthwise.analysis.inputs import Material
+from lengthwise.analysis.model_adapter import ModelAdapter, Watch
+from lengthwise.data.examples import offsets
 from lengthwise.evaluation.exact import Outcomes, judge
-from lengthwise.examples import offsets
 
 PARTS = 10
 """Equal parts of the target in which first errors are counted."""
 
 
-def outcomes_of(source: Source, material: Material, end: int) -> Outcomes:
+def outcomes_of(source: ModelAdapter, material: Material, end: int) -> Outcomes:
     """Exact match in one pass: what greedy decoding would write up to its first error."""
     sequences = material.sequences
     starts_E = offsets(sequences.size - sequences.prompt)

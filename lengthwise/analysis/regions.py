@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.analysis.material import Batch, Material, drawn_by_length, material_of
+from lengthwise.analysis.inputs import Batch, Material, drawn_by_length, material_of
+from lengthwise.data.examples import ABSENT, Examples, Part, concatenate
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.sequences import kept_parts, laid_out
+from lengthwise.data.splits import Split
 from lengthwise.data.tokenization import SEPARATOR, separator_symbols
 from lengthwise.data.tokens import Tokens
 from lengthwise.errors import UserError
-from lengthwise.examples import ABSENT, Examples, Part, concatenate
-from lengthwise.scratchpad import Scratchpad
-from lengthwise.sequences import kept_parts, laid_out
-from lengthwise.splits import Split
 from lengthwise.study import Run
 
 

@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from lengthwise.analysis.analyzed_runs import AnalyzedRun
 from lengthwise.analysis.count_probes import FITTED, count_rows
 from lengthwise.analysis.exchanges import exchange_rows
 from lengthwise.analysis.knockouts import outcomes_of, trials
-from lengthwise.analysis.region_looks import Asked, RegionLooks
+from lengthwise.analysis.model_adapter import DecoderAdapter, ModelAdapter, Watch
+from lengthwise.analysis.region_attention import Asked, RegionLooks
 from lengthwise.analysis.regions import RegionMaterial, has_separator, region_material
-from lengthwise.analysis.source import DecoderSource, Source, Watch
-from lengthwise.analysis.subjects import Subject
+from lengthwise.data.splits import Split
 from lengthwise.data.tokenization import SEPARATOR
 from lengthwise.errors import UserError
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.findings import ATTENTION, KNOCKOUTS, PROBES, Row
-from lengthwise.splits import Split
 from lengthwise.study import Run
 
 
-def with_separator(chosen: Sequence[Subject]) -> tuple[list[Subject], list[str]]:
+def with_separator(chosen: Sequence[AnalyzedRun]) -> tuple[list[AnalyzedRun], list[str]]:
     """Those whose task has a separator, and the names of the tasks that have none."""
     found = [subject for subject in chosen if has_separator(subject.run)]
     others = list(dict.fromkeys(subject.run.title for subject in chosen if not has_separator(subject.run)))
@@ -41,7 +41,7 @@ class SeparatorAnalysis:
     """By default all of the study."""
     _materials: dict[tuple[str, int, Split], RegionMaterial] = field(default_factory=dict)
 
-    def rows(self, kind: str, subject: Subject, source: DecoderSource, count: int) -> list[Row]:
+    def rows(self, kind: str, subject: AnalyzedRun, source: DecoderAdapter, count: int) -> list[Row]:
         run = subject.run
         asking = self._material(run, count, Split.TEST)
         asking.material.require_positions(source.name, source.last_position)
@@ -73,14 +73,14 @@ class SeparatorAnalysis:
         return self._materials[key]
 
 
-def at_initial_weights(source: DecoderSource, seed: int) -> DecoderSource:
+def at_initial_weights(source: DecoderAdapter, seed: int) -> DecoderAdapter:
     """The same model before its training."""
     model = copy.deepcopy(source.model)
     initialize(model, seed)
-    return DecoderSource(model, f"{source.name} before training")
+    return DecoderAdapter(model, f"{source.name} before training")
 
 
-def attention_rows(source: Source, divided: RegionMaterial) -> list[Row]:
+def attention_rows(source: ModelAdapter, divided: RegionMaterial) -> list[Row]:
     """By kind of queries, layer and head."""
     material = divided.material
     seen = [material.seen(length) for length in material.lengths]

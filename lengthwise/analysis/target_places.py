@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.analysis.material import ELEMENTS, Batch
-from lengthwise.examples import offsets
-from lengthwise.sequences import Sequences
+from lengthwise.analysis.inputs import ELEMENTS, Batch
+from lengthwise.data.examples import offsets
+from lengthwise.data.sequences import Sequences
 
 LARGEST_LOGITS = 2**27
 """Next-token logits in memory at a time."""

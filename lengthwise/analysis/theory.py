@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import NOTHING
 from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.kernels.ops import Stream
 from lengthwise.mixers.attention import Attention
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
 from lengthwise.model.feed_forward import ReluFeedForward
 from lengthwise.model.norm import RMSNorm
-from lengthwise.model.ops import Stream
 from lengthwise.seeding import derive
 
 ONE, FIRST, INVERSE, POSITION, LARGE = range(5)

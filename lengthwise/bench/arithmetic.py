@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from lengthwise.engine.batches import Batches
+from lengthwise.data.sequences import Sequences
 from lengthwise.model.config import ModelConfig
-from lengthwise.sequences import Sequences
+from lengthwise.training.batches import Batches
 
 
 @dataclass(frozen=True)

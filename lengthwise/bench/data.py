@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from lengthwise import registry, splits
+from lengthwise import registry
 from lengthwise.bench.report import Report
+from lengthwise.data import splits
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.sequences import render
+from lengthwise.data.splits import Split
 from lengthwise.data.tokenization import SYMBOLS, make_tokens
-from lengthwise.scratchpad import Scratchpad
-from lengthwise.sequences import render
-from lengthwise.splits import Split
 from lengthwise.study import make_task
 
 

@@ -15,9 +15,9 @@ from lengthwise.bench.arithmetic import synchronize
 from lengthwise.bench.hugging_face import gpt2
 from lengthwise.bench.training import session
 from lengthwise.bench.workload import Workload
+from lengthwise.data.sequences import Sequences
 from lengthwise.evaluation.generate import generate
 from lengthwise.evaluation.test_set import test_set
-from lengthwise.sequences import Sequences
 from lengthwise.study import Run
 
 REPEATS = 3
@@ -67,7 +67,7 @@ def time_evaluation(
         seconds = []
         for _ in range(1 + REPEATS):
             start = time.perf_counter()
-            fleet.trainer.examination.outcomes(fleet.trainer.fleet.matrix_NW, [tests])
+            fleet.trainer.evaluator.outcomes(fleet.trainer.fleet.matrix_NW, [tests])
             seconds.append(time.perf_counter() - start)
         one_pass = statistics.median(seconds[1:])
         common = {"task": run.title, "size": run.model.size, "examples": examples}

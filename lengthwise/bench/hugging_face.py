@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from lengthwise.engine.batches import TrainingData
-from lengthwise.engine.plan import sequence_lengths
+from lengthwise.data.sequences import Sequences
 from lengthwise.errors import UserError
 from lengthwise.evaluation.generate import MARGIN
-from lengthwise.sequences import Sequences
 from lengthwise.study import Run
+from lengthwise.training.batches import TrainingData
+from lengthwise.training.plan import sequence_lengths
 
 IGNORED = -100
 """A label that has no part in the loss."""

@@ -15,9 +15,9 @@ from lengthwise.bench.arithmetic import Peak, Work, synchronize, training_flops
 from lengthwise.bench.hugging_face import ExampleDataset, PadToLongest, gpt2, require_transformers, training_examples
 from lengthwise.bench.training import free_memory, peak_memory
 from lengthwise.bench.workload import Workload
+from lengthwise.data.sequences import Sequences
 from lengthwise.errors import UserError
 from lengthwise.executors.local import one_thread
-from lengthwise.sequences import Sequences
 from lengthwise.study import Run
 
 STRETCH = {"cpu": 8, "cuda": 32}

@@ -21,16 +21,16 @@ import torch
 
 from lengthwise.bench.arithmetic import Peak, Work, training_flops
 from lengthwise.bench.workload import Workload
-from lengthwise.engine.loop import STEPS_AT_ONCE
-from lengthwise.engine.plan import FleetPlan
-from lengthwise.engine.state import TrainingState
-from lengthwise.engine.training import StepSource, Trainer
-from lengthwise.engine.update import Measured, Steps
+from lengthwise.data.sequences import Sequences
 from lengthwise.evaluation.test_set import validation_set
 from lengthwise.executors.local import WIDE, one_thread
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.runtime import Listener
-from lengthwise.sequences import Sequences
+from lengthwise.training.loop import STEPS_AT_ONCE
+from lengthwise.training.plan import FleetPlan
+from lengthwise.training.state import TrainingState
+from lengthwise.training.trainer import TaskSteps, Trainer
+from lengthwise.training.update import Measured, Steps
 
 PASSES = {"cpu": 1, "cuda": 4}
 """How often all stretches are done before they are timed: on a GPU the first pass finds the largest batch, the others
@@ -103,7 +103,7 @@ class Session:
         self.trainer = Trainer(plan, StudyDirectory(folder), device, Listener(note=self.notes.append))
         self.trainer.fleet.initialize([run.seed for run in plan.runs])
         self.updater = self.trainer.updater(TrainingState.begin(self.trainer.fleet.matrix_NW))
-        self.source = StepSource(plan.runs, self.trainer.tokens[0].pad, plan.row_width(device.type))
+        self.source = TaskSteps(plan.runs, self.trainer.tokens[0].pad, plan.row_width(device.type))
         self.start_up_seconds = 0.0
 
     @property
@@ -129,7 +129,7 @@ class Session:
         sequences = self.validation
         start = time.perf_counter()
         self.updater.settle()
-        self.trainer.examination.outcomes(self.trainer.fleet.matrix_NW, sequences)
+        self.trainer.evaluator.outcomes(self.trainer.fleet.matrix_NW, sequences)
         return time.perf_counter() - start
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from lengthwise.data.examples import Examples, Part
 from lengthwise.data.published_tokens import PublishedSpeller
 from lengthwise.data.tokenizer_file import FileSpeller, TextTokens, is_word_by_word, load_tokenizer
 from lengthwise.data.tokens import PieceTokens, SymbolTokens, Tokens
+from lengthwise.data.vocabulary import TIE
 from lengthwise.errors import UserError
-from lengthwise.examples import Examples, Part
 from lengthwise.seeding import stream
 from lengthwise.tasks.task import Span, Task
-from lengthwise.vocabulary import TIE
 
 SYMBOLS = "symbols"
 PUBLISHED = "published"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lengthwise.data.examples import Examples, Part, concatenate, offsets
 from lengthwise.data.tokens import Tokens
+from lengthwise.data.vocabulary import Vocabulary
 from lengthwise.errors import UserError
-from lengthwise.examples import Examples, Part, concatenate, offsets
-from lengthwise.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
+from lengthwise.data.examples import Examples, Part, concatenate, offsets
+from lengthwise.data.vocabulary import TIE, Vocabulary
 from lengthwise.errors import UserError
-from lengthwise.examples import Examples, Part, concatenate, offsets
-from lengthwise.vocabulary import TIE, Vocabulary
 
 ROW_UNIT = 64
 """Embedding rows are rounded up to a multiple of this where a model needs no more than are in use, so that tasks of

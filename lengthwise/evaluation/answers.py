@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from lengthwise.data.scratchpad import Scratchpad, answer_of
 from lengthwise.data.tokens import SymbolTokens, Tokens
-from lengthwise.scratchpad import Scratchpad, answer_of
 from lengthwise.tasks.task import Task
 
 

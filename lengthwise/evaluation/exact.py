@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lengthwise.examples import offsets
-from lengthwise.sequences import Sequences
+from lengthwise.data.examples import offsets
+from lengthwise.data.sequences import Sequences
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from lengthwise.data.examples import offsets
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.sequences import Sequences
 from lengthwise.data.tokens import Tokens
 from lengthwise.evaluation.answers import Verdict, judge_text
 from lengthwise.evaluation.exact import Outcomes
-from lengthwise.examples import offsets
 from lengthwise.model.decoder import Decoder
-from lengthwise.scratchpad import Scratchpad
-from lengthwise.sequences import Sequences
 from lengthwise.tasks.task import Task
 
 MARGIN = 8

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from lengthwise import splits
-from lengthwise.engine.recipe import DataConfig
-from lengthwise.examples import Examples, concatenate
-from lengthwise.scratchpad import Scratchpad
+from lengthwise.data import splits
+from lengthwise.data.examples import Examples, concatenate
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.sequences import Sequences, placed, render
+from lengthwise.data.splits import Split
 from lengthwise.seeding import derive
-from lengthwise.sequences import Sequences, placed, render
-from lengthwise.splits import Split
 from lengthwise.tasks.task import Task
+from lengthwise.training.recipe import DataConfig
 
 SEED = 0
 

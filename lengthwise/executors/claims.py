@@ -5,10 +5,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from lengthwise.engine.plan import FleetPlan, plan, run_directory
 from lengthwise.records.directory import Claim, StudyDirectory
 from lengthwise.records.files import write_json
 from lengthwise.study import Run
+from lengthwise.training.plan import FleetPlan, plan, run_directory
 
 
 class Claims:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import torch
 
-from lengthwise.engine.plan import FleetPlan, plan, run_directory, split
-from lengthwise.engine.training import Trainer
 from lengthwise.errors import RunError
 from lengthwise.executors.claims import Claims
 from lengthwise.executors.processes import Watch, run_in_workers
@@ -17,6 +15,8 @@ from lengthwise.records.directory import StudyDirectory
 from lengthwise.runtime import Listener, choose_device
 from lengthwise.selection import select
 from lengthwise.study import Study
+from lengthwise.training.plan import FleetPlan, plan, run_directory, split
+from lengthwise.training.trainer import Trainer
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
 MOST_WEIGHTS = {"cpu": 200_000_000, "cuda": 300_000_000}

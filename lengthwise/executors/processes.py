@@ -16,12 +16,12 @@ from queue import Queue
 from typing import Any
 
 from lengthwise import configuration
-from lengthwise.engine.plan import FleetPlan
-from lengthwise.engine.stopping import heeding
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.claims import Claims
 from lengthwise.runtime import Listener
 from lengthwise.study import Study
+from lengthwise.training.interrupts import noticing_interrupts
+from lengthwise.training.plan import FleetPlan
 
 Watch = Callable[[int, int, FleetPlan], Listener]
 """Given the number of a fleet, the number of fleets and its plan: who watches its training."""
@@ -75,7 +75,7 @@ def run_in_workers(
         for thread in threads:
             thread.start()
         # What is noted is what the workers say when they are asked.
-        with heeding(lambda text: None) as asked_to_stop:
+        with noticing_interrupts(lambda text: None) as asked_to_stop:
             for thread in threads:
                 while thread.is_alive() and not asked_to_stop():  # with a time limit, so that signals are heard
                     thread.join(timeout=0.2)

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from lengthwise.engine.plan import FleetPlan
 from lengthwise.errors import UserError
 from lengthwise.executors.local import be_deterministic, train_fleet
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.runtime import Listener, Row
 from lengthwise.study import study_from
+from lengthwise.training.plan import FleetPlan
 
 SAY_EVERY = 0.2
 """Seconds between two messages about steps."""

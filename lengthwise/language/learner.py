@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lengthwise.engine.batches import NO_TARGET
-from lengthwise.engine.update import Measured, Steps
 from lengthwise.language.windows import Rows
 from lengthwise.model.decoder import Decoder
+from lengthwise.training.batches import NO_TARGET
+from lengthwise.training.update import Measured, Steps
 
 
 class Learner(ABC):

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise import configuration, registry
-from lengthwise.engine.state import load_tensors
 from lengthwise.errors import UserError
 from lengthwise.language.settings import LanguageSettings, settings_from
 from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
+from lengthwise.training.state import load_tensors
 
 TOKENIZER = "tokenizer.json"
 LAST = "last.safetensors"

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from lengthwise import configuration
 from lengthwise.encodings.choice import EncodingChoice, read_encoding
-from lengthwise.engine.recipe import TrainingConfig
 from lengthwise.errors import UserError, nearest
 from lengthwise.model import config as model_config
 from lengthwise.model.config import ModelConfig
+from lengthwise.training.recipe import TrainingConfig
 
 SIZES: dict[str, dict[str, Any]] = {"lm-small": {"layers": 6, "width": 384, "heads": 6}, **model_config.SIZES}
 """`lm-small` has 17 million weights with a vocabulary of 8,192: 10.6 in its blocks, the rest in both embeddings."""
 
-NUMERICS = 5
+LANGUAGE_NUMERICS = 5
 """Part of every run's settings: raised when a change to this code changes the numbers of a run."""
 
 
@@ -129,7 +129,7 @@ class LanguageSettings:
     model: ModelConfig = field(default_factory=lambda: model_of({}))
     data: LanguageData = field(default_factory=LanguageData)
     training: LanguageTraining = field(default_factory=LanguageTraining)
-    numerics: int = NUMERICS
+    numerics: int = LANGUAGE_NUMERICS
 
     def __post_init__(self) -> None:
         if self.seed < 0:

@@ -19,19 +19,19 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from lengthwise.engine.fleet import Batch
-from lengthwise.engine.state import load_tensors, save_tensors
-from lengthwise.engine.update import Measured, Steps
 from lengthwise.errors import UserError
+from lengthwise.kernels.ops import Stream
 from lengthwise.language.learner import Learner, summed_loss
 from lengthwise.language.processes import Processes
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.layer import LayerPass
-from lengthwise.model.ops import Stream
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import read_json, write_json
+from lengthwise.training.fleet import Batch
+from lengthwise.training.state import load_tensors, save_tensors
+from lengthwise.training.update import Measured, Steps
 
 NEWEST = "sharded.json"
 """Says which folder holds the newest complete state."""

@@ -18,10 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from lengthwise.engine.loop import STEPS_AT_ONCE, Loop
-from lengthwise.engine.state import save_tensors
-from lengthwise.engine.training import resolved_encodings
-from lengthwise.engine.update import Measured, Steps
 from lengthwise.errors import UserError
 from lengthwise.language.learner import Learner
 from lengthwise.language.model import TOKENIZER, build_language_model, resolved_layers
@@ -29,7 +25,7 @@ from lengthwise.language.prepared import tokens_of
 from lengthwise.language.processes import Processes, together
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.language.sharded import ShardedLearner
-from lengthwise.language.source import StepSource
+from lengthwise.language.steps import TextSteps
 from lengthwise.language.store import TokenStore
 from lengthwise.language.whole import WholeLearner
 from lengthwise.language.windows import Arrangement
@@ -38,6 +34,10 @@ from lengthwise.records.files import append_rows, read_json, read_rows, write_js
 from lengthwise.records.provenance import provenance
 from lengthwise.runtime import Listener, device_name
 from lengthwise.seeding import stream
+from lengthwise.training.loop import STEPS_AT_ONCE, Loop
+from lengthwise.training.state import save_tensors
+from lengthwise.training.trainer import resolved_encodings
+from lengthwise.training.update import Measured, Steps
 
 TOKENS_AT_ONCE = 2**21
 """Tokens that are prepared together, where fewer than the usual number of steps have as many."""
@@ -113,7 +113,7 @@ class LanguageTrainer:
         Asked to stop, it raises KeyboardInterrupt: at once when the state is saved, or, where the last steps were being
         done, when the run is finished.
         """
-        source = self.source = StepSource(self.settings, self.store, self.processes)
+        source = self.source = TextSteps(self.settings, self.store, self.processes)
         model = build_language_model(self.settings, self.store.tokenizer.rows)
         if model.last_position is not None and model.last_position < self.settings.data.context - 1:
             raise UserError(
@@ -163,7 +163,7 @@ class LanguageTrainer:
         """What must be the same when a run goes on."""
         return {"settings": self.settings.table(), "tokens": self.store.key}
 
-    def _description(self, source: StepSource, model: Any) -> dict[str, Any]:
+    def _description(self, source: TextSteps, model: Any) -> dict[str, Any]:
         parameters = {name: weight.numel() for name, weight in model.named_parameters()}
         return {
             "kind": "language model",

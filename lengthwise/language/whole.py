@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from lengthwise.engine.capture import CapturedUpdater
-from lengthwise.engine.fleet import Batch, Fleet, Tensors, Told
-from lengthwise.engine.state import STATE, Saver, TrainingState, previous
-from lengthwise.engine.update import Measured, Steps, Updater
 from lengthwise.language.learner import Learner
 from lengthwise.language.processes import Processes
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.model.decoder import Decoder
+from lengthwise.training.capture import CapturedUpdater
+from lengthwise.training.fleet import Batch, Fleet, Tensors, Told
+from lengthwise.training.state import STATE, Saver, TrainingState, previous
+from lengthwise.training.update import Measured, Steps, Updater
 
 
 class AveragedFleet(Fleet):

@@ -12,12 +12,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from lengthwise.engine.batches import NO_TARGET, Batches
-from lengthwise.engine.packing import pack
-from lengthwise.examples import offsets
-from lengthwise.language.passkey import Passkeys
+from lengthwise.data.examples import offsets
+from lengthwise.data.packing import pack
+from lengthwise.language.passkey_rows import Passkeys
 from lengthwise.language.store import Documents
 from lengthwise.seeding import stream
+from lengthwise.training.batches import NO_TARGET, Batches
 
 PACKED_TOGETHER = 256
 """Short pieces that look for room among each other; more would find little more, and take longer."""

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.model import kernel
+from lengthwise.kernels import attention as kernel
+from lengthwise.kernels.linear import Linear
+from lengthwise.kernels.ops import Ops
+from lengthwise.kernels.picking import pick_tokens
 from lengthwise.model.attention import attend, scale_of
 from lengthwise.model.backend import kernel_refuses, reads_projection
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.layer import LayerPass
-from lengthwise.model.linear import Linear
-from lengthwise.model.ops import Ops
-from lengthwise.model.picking import pick_tokens
 
 
 class Attention(nn.Module):

@@ -10,8 +10,8 @@ from torch import Tensor
 from lengthwise.encodings.contribution import Contribution, Scores
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.kernels.ops import Ops
 from lengthwise.model.backend import Backend, sdpa_refuses
-from lengthwise.model.ops import Ops
 from lengthwise.model.trace import LayerTrace, Trace
 
 LARGEST_LOGITS = 2**28

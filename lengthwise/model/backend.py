@@ -11,7 +11,7 @@ from torch import Tensor
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.model import kernel
+from lengthwise.kernels import attention as kernel
 from lengthwise.model.config import ModelConfig
 
 Backend = Literal["eager", "fused", "kernel"]

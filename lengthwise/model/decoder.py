@@ -14,34 +14,34 @@ from torch import Tensor, nn
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
+from lengthwise.kernels import embedding as embedding_kernel
+from lengthwise.kernels.dropout import place_keys
+from lengthwise.kernels.linear import Linear, multiply
+from lengthwise.kernels.ops import FusedOps, Ops, Stream
+from lengthwise.kernels.picking import pick_tokens
 from lengthwise.mixers.attention import Attention
 from lengthwise.mixers.mixer import Mixer
-from lengthwise.model import embedding_kernel
 from lengthwise.model.backend import Backend
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.dropout import place_keys
 from lengthwise.model.feed_forward import make_feed_forward
 from lengthwise.model.layer import LayerPass
-from lengthwise.model.linear import Linear, multiply
 from lengthwise.model.norm import RMSNorm
-from lengthwise.model.ops import FusedOps, Ops, Stream
-from lengthwise.model.picking import pick_tokens
 from lengthwise.model.trace import Trace
 
 
 class Embedding(nn.Embedding):
-    gradient_out: Tensor | None
+    grad_out: Tensor | None
     """Where a kernel adds the gradient of the weight; None where PyTorch finds it."""
 
     def __init__(self, rows: int, width: int) -> None:
         super().__init__(rows, width)
-        self.register_buffer("gradient_out", None, persistent=False)
+        self.register_buffer("grad_out", None, persistent=False)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:  # pyrefly: ignore
-        if self.gradient_out is None:
+        if self.grad_out is None:
             return super().forward(tokens_BT)
-        found_NMD = embedding_kernel.look_up(tokens_BT.flatten()[None], self.weight[None], self.gradient_out[None])
+        found_NMD = embedding_kernel.look_up(tokens_BT.flatten()[None], self.weight[None], self.grad_out[None])
         return found_NMD.view(*tokens_BT.shape, -1)
 
 
@@ -189,7 +189,7 @@ class Decoder(nn.Module):
         """Logits, as precise as the hidden states are."""
         if self.unembedding is not None:
             return self.unembedding(hidden)
-        out = None if self.embedding.gradient_out is None else self.embedding.gradient_out.t()
+        out = None if self.embedding.grad_out is None else self.embedding.grad_out.t()
         return multiply(hidden * self.config.width**-0.5, self.embedding.weight.t(), out)
 
     def new_cache(self, batch: int, capacity: int) -> Cache:

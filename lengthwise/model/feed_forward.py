@@ -3,9 +3,9 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.kernels.linear import Linear
+from lengthwise.kernels.ops import Ops
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.linear import Linear
-from lengthwise.model.ops import Ops
 
 
 class ReluFeedForward(nn.Module):

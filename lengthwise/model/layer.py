@@ -9,9 +9,9 @@ from torch import Tensor
 
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.kernels.ops import Ops
 from lengthwise.model.backend import Backend
 from lengthwise.model.cache import Cache
-from lengthwise.model.ops import Ops
 from lengthwise.model.trace import Trace
 
 

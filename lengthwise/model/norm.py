@@ -5,13 +5,13 @@ from torch import Tensor, nn
 
 
 class RMSNorm(nn.Module):
-    gradient_out: Tensor | None
+    grad_out: Tensor | None
     """Where a kernel writes the gradient of the weight; None where PyTorch finds it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
-        self.register_buffer("gradient_out", None, persistent=False)
+        self.register_buffer("grad_out", None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x.float()

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from lengthwise.examples import ABSENT, STEP_PARTS, Column, Part
-from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.examples import ABSENT, STEP_PARTS, Column, Part
+from lengthwise.data.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.vocabulary import TIE
 from lengthwise.tasks.task import Span, Task
-from lengthwise.vocabulary import TIE
 
 COMMA, STOP = TIE + ",", TIE + "."
 DIGITS = tuple("0123456789")

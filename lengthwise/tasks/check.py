@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from lengthwise.data.examples import ABSENT, Column, Part
 from lengthwise.errors import UserError
-from lengthwise.examples import ABSENT, Column, Part
 from lengthwise.registry import asking, written_in
 from lengthwise.seeding import stream
 from lengthwise.tasks.task import Span, Task

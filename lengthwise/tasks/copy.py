@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lengthwise.examples import Column, Part
+from lengthwise.data.examples import Column, Part
 from lengthwise.tasks.task import Span, Task
 from lengthwise.tasks.words import MOST, words
 

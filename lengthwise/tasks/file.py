@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from lengthwise.data.examples import ABSENT, Column, Part
+from lengthwise.data.vocabulary import TIE
 from lengthwise.errors import UserError
-from lengthwise.examples import ABSENT, Column, Part
 from lengthwise.tasks.task import Span, Task
-from lengthwise.vocabulary import TIE
 
 SEPARATOR = "[SEP]"
 
 
 @dataclass(frozen=True)
-class Line:
+class ExampleLine:
     prompt: tuple[str, ...]
     target: tuple[str, ...]
     length: int
@@ -57,7 +57,7 @@ class File(Task):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.lines = read_lines(config.path, config.sha256)
-        self.of_length: dict[int, list[Line]] = {}
+        self.of_length: dict[int, list[ExampleLine]] = {}
         for line in self.lines:
             self.of_length.setdefault(line.length, []).append(line)
         lengths = sorted(self.of_length)
@@ -90,7 +90,7 @@ class File(Task):
         targets = Counter(line.target for line in self.of_length[bucket])
         return max(targets.values()) / targets.total()
 
-    def _columns(self, lines: list[Line]) -> list[Column]:
+    def _columns(self, lines: list[ExampleLine]) -> list[Column]:
         anchor = self._anchor()
         return [
             (Part.ANCHOR, self._grid([line.prompt[:anchor] for line in lines])),
@@ -122,7 +122,7 @@ def fingerprint(path: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def read_lines(path: str, sha256: str) -> tuple[Line, ...]:
+def read_lines(path: str, sha256: str) -> tuple[ExampleLine, ...]:
     """Every line of the file; the first bad one is an error with its number, none is dropped. `sha256`: cache key."""
     lines = []
     try:
@@ -146,7 +146,7 @@ def _symbols(text: str) -> Iterator[str]:
         yield from (bare, TIE + SEPARATOR) if bare and bare != word else (word,)
 
 
-def _line(row: object, where: str) -> Line:
+def _line(row: object, where: str) -> ExampleLine:
     if not isinstance(row, dict):
         raise UserError(f'{where}: must be an object like {{"prompt": "..", "target": "..", "length": 3}}')
     for key, kind in (("prompt", str), ("target", str), ("length", int)):
@@ -159,4 +159,4 @@ def _line(row: object, where: str) -> Line:
     prompt, target = (tuple(_symbols(row[key])) for key in ("prompt", "target"))
     if not prompt or not target:
         raise UserError(f"{where}: {'prompt' if not prompt else 'target'!r} has no symbols")
-    return Line(prompt, target, row["length"])
+    return ExampleLine(prompt, target, row["length"])

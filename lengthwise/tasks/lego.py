@@ -11,10 +11,10 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from lengthwise.examples import ABSENT, Column, Part
-from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.examples import ABSENT, Column, Part
+from lengthwise.data.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.vocabulary import TIE
 from lengthwise.tasks.task import Span, Task
-from lengthwise.vocabulary import TIE
 
 SIGNS = ("-", "+")
 VALUES = ("-1", "+1")

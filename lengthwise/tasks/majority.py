@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lengthwise.examples import Column, Part
+from lengthwise.data.examples import Column, Part
 from lengthwise.tasks.parity import LISTED, all_bits
 from lengthwise.tasks.task import Span, Task
 

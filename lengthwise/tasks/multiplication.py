@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lengthwise.examples import STEP_PARTS, Column, Part
-from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.examples import STEP_PARTS, Column, Part
+from lengthwise.data.scratchpad import Step, step_columns, with_steps
 from lengthwise.tasks.addition import ANSWER, DIGITS, STOP, Numbers, bounds, random_digits
 from lengthwise.tasks.task import Span
 

@@ -12,11 +12,11 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from lengthwise.examples import ABSENT, Column, Part
+from lengthwise.data.examples import ABSENT, Column, Part
+from lengthwise.data.vocabulary import TIE
 from lengthwise.tasks.pcfg_language import COMMA, FUNCTIONS, SYMBOLS, evaluate
 from lengthwise.tasks.pcfg_sampling import DEV_COUNTS, DEV_SCALE, sample
 from lengthwise.tasks.task import Span, Task
-from lengthwise.vocabulary import TIE
 
 __all__ = ["Pcfg", "evaluate", "published"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lengthwise.examples import ABSENT
+from lengthwise.data.examples import ABSENT
 from lengthwise.tasks.pcfg_language import BINARY, FUNCTIONS, SYMBOLS, UNARY
 
 DEV_COUNTS = (0, 71, 627, 907, 952, 595, 501, 336, 260)

@@ -6,8 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from lengthwise.examples import STEP_PARTS, Column, Part
-from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.examples import STEP_PARTS, Column, Part
+from lengthwise.data.scratchpad import Step, step_columns, with_steps
 from lengthwise.tasks.addition import ANSWER, DIGITS, STOP, Numbers, spaced
 from lengthwise.tasks.task import Span
 

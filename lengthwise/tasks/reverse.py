@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lengthwise.examples import Column
+from lengthwise.data.examples import Column
 from lengthwise.tasks.copy import NEXT, Copy
 
 

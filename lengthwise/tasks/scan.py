@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 
-from lengthwise.examples import ABSENT, Column, Part
+from lengthwise.data.examples import ABSENT, Column, Part
+from lengthwise.data.vocabulary import TIE
 from lengthwise.tasks.task import Span, Task
-from lengthwise.vocabulary import TIE
 
 ACTIONS = {"walk": "Walk", "look": "Look", "run": "Run", "jump": "Jump"}
 TURNS = {"left": "Left", "right": "Right"}

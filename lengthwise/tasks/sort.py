@@ -16,10 +16,10 @@ from string import ascii_letters, ascii_uppercase
 
 import numpy as np
 
-from lengthwise.examples import ABSENT, Column, Part
-from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.examples import ABSENT, Column, Part
+from lengthwise.data.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.vocabulary import TIE
 from lengthwise.tasks.task import Span, Task
-from lengthwise.vocabulary import TIE
 
 QUESTION = "Sort the following list ["
 ANSWER = "The sorted list is ["

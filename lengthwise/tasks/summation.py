@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lengthwise.examples import STEP_PARTS, Column, Part
-from lengthwise.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.examples import STEP_PARTS, Column, Part
+from lengthwise.data.scratchpad import Step, step_columns, with_steps
+from lengthwise.data.vocabulary import TIE
 from lengthwise.tasks.addition import ANSWER, DIGITS, Numbers, spaced
 from lengthwise.tasks.task import Span
-from lengthwise.vocabulary import TIE
 
 SEPARATOR = TIE + "[SEP]"
 """As published, no space is before it."""

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lengthwise.data.examples import Column, Examples, Part, assemble, concatenate
+from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.vocabulary import Vocabulary
 from lengthwise.errors import UserError
-from lengthwise.examples import Column, Examples, Part, assemble, concatenate
-from lengthwise.scratchpad import Scratchpad
 from lengthwise.seeding import stream
-from lengthwise.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ BYTES = 2_200_000
 """Of failures in a page at most, so that a whole battery stays below 5 MB."""
 
 TIE = "\u2040"
-"""A symbol that begins with it is written without a space before it (see `lengthwise.vocabulary`)."""
+"""A symbol that begins with it is written without a space before it (see `lengthwise.data.vocabulary`)."""
 
 GOLDEN = 0.6180339887
 

@@ -1,0 +1,299 @@
+"""What each `lengthwise analyze` command does: what is not there yet is computed, then everything is shown."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import track
+
+from lengthwise.analysis import separator_tables, tables
+from lengthwise.analysis.analyzed_runs import AnalyzedRun, Pair, analyzed_runs, pairs
+from lengthwise.analysis.failures import anatomy, outcomes_of
+from lengthwise.analysis.inputs import Material, repeated_material, task_material, text_material
+from lengthwise.analysis.measuring import distance_rows, example_maps, head_rows, probe_rows
+from lengthwise.analysis.model_adapter import (
+    DecoderAdapter,
+    HuggingFaceAdapter,
+    ModelAdapter,
+    is_hugging_face,
+    open_hugging_face,
+    require_transformers,
+)
+from lengthwise.analysis.separator import SeparatorAnalysis, with_separator
+from lengthwise.errors import UserError
+from lengthwise.executors.local import WIDE, one_thread
+from lengthwise.records.findings import (
+    ATTENTION,
+    EXCHANGES,
+    KNOCKOUTS,
+    PROBES,
+    SEPARATOR_KINDS,
+    AnalysisFolder,
+    Row,
+)
+from lengthwise.report.model.table import Table
+from lengthwise.runtime import choose_device
+
+COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100, **dict.fromkeys(SEPARATOR_KINDS, 32)}
+"""Examples of each length, where nothing is said; 10 is the published number for distances."""
+TEXT_LENGTHS = (64, 128)
+"""Tokens, for models that know no task."""
+SHOWN = {
+    "heads": tables.head_tables,
+    "probes": tables.probe_tables,
+    "failures": tables.failure_tables,
+    ATTENTION: separator_tables.attention_tables,
+    PROBES: separator_tables.probe_tables,
+    KNOCKOUTS: separator_tables.knockout_tables,
+    EXCHANGES: separator_tables.exchange_tables,
+}
+
+Unit = TypeVar("Unit")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for."""
+
+    runs: Path
+    """A study's folder, or that of a Hugging Face model."""
+    only: str = ""
+    lengths: str = ""
+    count: int = 0
+    """Examples of each length; 0 for each analysis's own."""
+    device: str = "auto"
+    checkpoint: str = "last"
+    out: Path | None = None
+    reference: str = "none"
+    as_published: bool = False
+    across_seeds: bool = False
+    other: Path | None = None
+    """A second Hugging Face model, to compare with."""
+    text: Path | None = None
+    """What Hugging Face models read; None for random tokens said twice."""
+    trained: int = 0
+    """Tokens that a Hugging Face model was trained on; 0 for half of the greatest length."""
+
+
+class Analysis:
+    """One call: what it wants, what it found."""
+
+    def __init__(self, wanted: Wanted, messages: Console) -> None:
+        self.wanted, self.messages = wanted, messages
+        self.device = choose_device(wanted.device)
+        self.lengths = parse_lengths(wanted.lengths)
+        self.of_hugging_face = is_hugging_face(wanted.runs)
+        default = Path("analysis") / wanted.runs.name if self.of_hugging_face else wanted.runs / "analysis"
+        self.folder = AnalysisFolder(wanted.out or default)
+        self.rows: dict[str, list[Row]] = {}
+        """Kind of analysis -> its rows."""
+        self._materials: dict[tuple[str, int], Material] = {}
+        self._separator = SeparatorAnalysis(self.lengths)
+        self._reference: tuple[str, DecoderAdapter] | None = None
+        strangers = {"--with": wanted.other, "--text": wanted.text, "--trained": wanted.trained}
+        for option, value in strangers.items():
+            if value and not self.of_hugging_face:
+                raise UserError(f"{option} is for Hugging Face models; {wanted.runs} is not the folder of one")
+
+    def distance(self) -> list[Table]:
+        kind = "distance-published" if self.wanted.as_published else "distance"
+        if self.of_hugging_face:
+            rows = self._hugging_face_distance(kind)
+        else:
+            chosen = self._subjects()
+            found = pairs(chosen, self.wanted.reference, self.wanted.across_seeds)
+            with self._threads(chosen):
+                rows = self._each(found, kind, lambda pair: self._pair(kind, pair))
+            self._reference = None
+        self.rows[kind] = rows
+        return tables.distance_tables(rows)
+
+    def each_run(self, kinds: Sequence[str]) -> list[Table]:
+        """Any of `heads`, `probes`, `failures` and SEPARATOR_KINDS; a run's weights are read once for all of them."""
+        self.rows |= {kind: [] for kind in kinds}
+        if self.of_hugging_face:
+            self._hugging_face(kinds)
+        else:
+            chosen = self._subjects()
+            if any(kind in SEPARATOR_KINDS for kind in kinds):
+                chosen = self._with_separator(chosen)
+            first_seeds = {(s.run.title, s.run.encoding.label): s.unit for s in reversed(chosen)}
+            with self._threads(chosen):
+                self._each(chosen, ", ".join(kinds), lambda s: self._run(kinds, s, s.unit in first_seeds.values()))
+        return [table for kind in kinds for table in SHOWN[kind](self.rows[kind])]
+
+    def _each(self, units: Sequence[Unit], what: str, work: Callable[[Unit], Iterable[Row]]) -> list[Row]:
+        watched = self.messages.is_terminal
+        if not watched:
+            self.messages.print(f"{what}: {len(units)} to do", highlight=False, markup=False)
+        shown = track(units, what, console=self.messages, transient=True, disable=not watched)
+        return [row for unit in shown for row in work(unit)]
+
+    # Of a study.
+
+    @staticmethod
+    def _threads(chosen: Sequence[AnalyzedRun]) -> AbstractContextManager[None]:
+        return one_thread() if max(s.run.model.width for s in chosen) < WIDE else nullcontext()
+
+    def _subjects(self) -> list[AnalyzedRun]:
+        return analyzed_runs(self.wanted.runs, self.wanted.only, self.wanted.checkpoint)
+
+    def _with_separator(self, chosen: Sequence[AnalyzedRun]) -> list[AnalyzedRun]:
+        found, others = with_separator(chosen)
+        if others:
+            self.messages.print(f"left out, no separator: {', '.join(others)}", highlight=False, markup=False)
+        return found
+
+    def _material(self, subject: AnalyzedRun, kind: str) -> Material:
+        key = subject.run.title, self._count(kind)
+        if key not in self._materials:
+            self._materials[key] = task_material(subject.run, key[1], self.lengths)
+        return self._materials[key]
+
+    def _pair(self, kind: str, pair: Pair) -> list[Row]:
+        unit, asked = f"{pair.model.fingerprint}-{pair.reference.unit}", self._asked("distance")
+        rows = self.folder.found(kind, unit, asked)
+        if rows is not None:
+            return rows
+        material = self._material(pair.model, "distance")
+        if self._reference is None or self._reference[0] != pair.reference.unit:
+            self._reference = pair.reference.unit, pair.reference.open(self.device)
+        model, reference = pair.model.open(self.device), self._reference[1]
+        for source in (model, reference):
+            material.require_positions(source.name, source.last_position)
+        about = {
+            **pair.model.identity,
+            "reference": pair.reference.run.encoding.label,
+            "reference_run": pair.reference.fingerprint,
+            "reference_seed": pair.reference.run.seed,
+        }
+        return self._distance(kind, unit, asked, about, model, reference, material)
+
+    def _distance(
+        self,
+        kind: str,
+        unit: str,
+        asked: Row,
+        about: Row,
+        model: ModelAdapter,
+        reference: ModelAdapter,
+        material: Material,
+    ) -> list[Row]:
+        about = {**about, "variant": kind, "layers": model.layers}
+        found = distance_rows(model, reference, material, self.wanted.as_published)
+        rows = [{**about, **row} for row in found]
+        self.folder.write(kind, unit, asked, rows)
+        return rows
+
+    def _run(self, kinds: Sequence[str], subject: AnalyzedRun, keeps_maps: bool) -> list[Row]:
+        source: DecoderAdapter | None = None
+        for kind in kinds:
+            rows = self.folder.found(kind, subject.unit, self._asked(kind))
+            if rows is None:
+                source = source or subject.open(self.device)
+                rows = [{**subject.identity, **row} for row in self._rows(kind, subject, source)]
+                self.folder.write(kind, subject.unit, self._asked(kind), rows)
+                if kind == "heads" and keeps_maps:
+                    maps = {**subject.identity, "examples": example_maps(source, self._material(subject, kind))}
+                    self.folder.write_maps(subject.unit, maps)
+            self.rows[kind] += rows
+        return []
+
+    def _rows(self, kind: str, subject: AnalyzedRun, source: DecoderAdapter) -> list[Row]:
+        if kind in SEPARATOR_KINDS:
+            return self._separator.rows(kind, subject, source, self._count(kind))
+        material = self._material(subject, kind)
+        material.require_positions(source.name, source.last_position)
+        if kind == "heads":
+            return head_rows(source, material)
+        if kind == "probes":
+            until = _accuracy_holds_until(subject, material)
+            return [{**row, "accuracy_holds_until": until} for row in probe_rows(source, material)]
+        longest = task_material(subject.run, 100, [material.longest_trained]).sequences
+        outcomes = outcomes_of(source, material, subject.run.make_tokens().end)
+        found = anatomy(outcomes, material.length_E, int((longest.size - longest.prompt).max()))
+        return [{**row, "seen": material.seen(row["length"])} for row in found]
+
+    # Of Hugging Face models.
+
+    def _hugging_face(self, kinds: Sequence[str]) -> None:
+        if "failures" in kinds:
+            raise UserError("failures are counted on the task of a study; a Hugging Face model has none")
+        if any(kind in SEPARATOR_KINDS for kind in kinds):
+            raise UserError("a separator is part of the tasks of a study; a Hugging Face model has none")
+        source = open_hugging_face(self.wanted.runs, self.device)
+        for kind in kinds:
+            asked = {**self._asked(kind), "model": str(self.wanted.runs.resolve())}
+            rows = self.folder.found(kind, source.name, asked)
+            if rows is None:
+                material = self._text(source, kind)
+                found = head_rows(source, material) if kind == "heads" else probe_rows(source, material)
+                rows = [{**self._identity(source), **row} for row in found]
+                self.folder.write(kind, source.name, asked, rows)
+                if kind == "heads":
+                    maps = {**self._identity(source), "examples": example_maps(source, material)}
+                    self.folder.write_maps(source.name, maps)
+            self.rows[kind] += rows
+
+    def _hugging_face_distance(self, kind: str) -> list[Row]:
+        if self.wanted.other is None:
+            raise UserError("a distance needs two models: name the second with --with")
+        model, reference = (open_hugging_face(path, self.device) for path in (self.wanted.runs, self.wanted.other))
+        if model.vocabulary != reference.vocabulary:
+            raise UserError(
+                f"{model.name} and {reference.name} do not have the same tokens, so cannot read the same text"
+            )
+        material = self._text(model, "distance")
+        material.require_positions(reference.name, reference.last_position)
+        about = {**self._identity(model), "reference": reference.name, "reference_run": str(self.wanted.other)}
+        unit, asked = f"{model.name}-{reference.name}", {**self._asked("distance"), "other": str(self.wanted.other)}
+        return self._distance(kind, unit, asked, about, model, reference, material)
+
+    def _identity(self, source: HuggingFaceAdapter) -> Row:
+        what = str(self.wanted.text) if self.wanted.text else "random tokens said twice"
+        return {"run": str(self.wanted.runs), "task": what, "encoding": source.name, "seed": 0, "checkpoint": "last"}
+
+    def _text(self, source: HuggingFaceAdapter, kind: str) -> Material:
+        lengths = self.lengths or list(TEXT_LENGTHS)
+        trained = self.wanted.trained or max(1, max(lengths) // 2)
+        count = self._count(kind)
+        if self.wanted.text is None:
+            material = repeated_material(source.vocabulary, count, lengths, trained)
+        else:
+            tokenizer = require_transformers().AutoTokenizer.from_pretrained(self.wanted.runs, local_files_only=True)
+            material = text_material(self.wanted.text, tokenizer, count, lengths, trained)
+        material.require_positions(source.name, source.last_position)
+        return material
+
+    def _count(self, kind: str) -> int:
+        return self.wanted.count or COUNTS[kind]
+
+    def _asked(self, kind: str) -> Row:
+        """What decides the numbers, beside the run itself."""
+        asked: Row = {"count": self._count(kind), "lengths": self.lengths}
+        if self.of_hugging_face:
+            asked |= {"text": str(self.wanted.text or ""), "trained": self.wanted.trained}
+        return asked
+
+
+def _accuracy_holds_until(subject: AnalyzedRun, material: Material) -> Row | None:
+    """A length, and the tokens of its longest example among those at hand."""
+    length = subject.accuracy_holds_until()
+    shorter = material.length_E <= (length or 0)
+    return {"length": length, "tokens": int(material.sequences.size[shorter].max())} if shorter.any() else None
+
+
+def parse_lengths(text: str) -> list[int]:
+    """`5,10,20-24` -> 5, 10, 20, 21, 22, 23, 24; nothing for all."""
+    found: set[int] = set()
+    for part in text.split(",") if text.strip() else []:
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= first <= last:
+            raise UserError(f"--lengths {text!r} must look like 5,10,20-24")
+        found.update(range(first, last + 1))
+    return sorted(found)

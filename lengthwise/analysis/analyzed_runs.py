@@ -1,0 +1,147 @@
+"""Which trained runs of a study are looked into, and which of them are compared."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lengthwise.analysis.model_adapter import DecoderAdapter, open_checkpoint
+from lengthwise.encodings.choice import EncodingChoice
+from lengthwise.errors import UserError, nearest
+from lengthwise.records.directory import RunDirectory, StudyDirectory
+from lengthwise.records.files import read_json, read_rows
+from lengthwise.selection import select
+from lengthwise.study import Run
+from lengthwise.training.checkpoint import run_from
+
+HOLDS = 0.5
+"""Exact match below which accuracy no longer holds."""
+
+
+@dataclass(frozen=True)
+class AnalyzedRun:
+    """A finished run at one of its checkpoints."""
+
+    run: Run
+    directory: RunDirectory
+    fingerprint: str
+    checkpoint: str
+
+    @property
+    def unit(self) -> str:
+        return f"{self.fingerprint}-{self.checkpoint}"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What every row about it carries."""
+        return {
+            "run": self.fingerprint,
+            "task": self.run.title,
+            "encoding": self.run.encoding.label,
+            "seed": self.run.seed,
+            "checkpoint": self.checkpoint,
+        }
+
+    def open(self, device: torch.device) -> DecoderAdapter:
+        file = self.directory.last if self.checkpoint == "last" else self.directory.best
+        return open_checkpoint(file, self.run.name, device)
+
+    @cached_property
+    def accuracy_by_length(self) -> dict[int, float]:
+        right: dict[int, list[int]] = {}
+        for row in read_rows(self.directory.rows):
+            if row["checkpoint"] == self.checkpoint:
+                correct, n = right.get(row["length"], [0, 0])
+                right[row["length"]] = [correct + row["correct"], n + row["n"]]
+        return {length: correct / n for length, (correct, n) in sorted(right.items())}
+
+    def accuracy_holds_until(self) -> int | None:
+        """The greatest length up to which exact match stays at a half or above; None where it never is."""
+        held = None
+        for length, accuracy in self.accuracy_by_length.items():
+            if accuracy < HOLDS:
+                break
+            held = length
+        return held
+
+
+def analyzed_runs(path: Path, only: str = "", checkpoint: str = "last") -> list[AnalyzedRun]:
+    """The finished runs in a study's folder, in the order of the study."""
+    if not path.is_dir():
+        raise UserError(f"no such folder: {path}; it is made by `lengthwise run`")
+    directories = StudyDirectory(path).runs()
+    if not directories:
+        hint = "; collected results have no weights" if (path / "runs.jsonl").exists() else ""
+        raise UserError(f"{path} holds no runs to look into{hint}; name the folder that `lengthwise run` wrote")
+    found: dict[str, AnalyzedRun] = {}
+    for directory in directories:
+        if directory.is_finished:
+            subject = _subject(directory, checkpoint)
+            found[subject.run.name] = subject
+    if not found:
+        raise UserError(f"no run in {path} is finished yet; `lengthwise run` goes on with it")
+    chosen = [found[run.name] for run in select([subject.run for subject in found.values()], only)]
+    if not chosen:
+        raise UserError(f"--only {only!r} leaves no finished run of {path}")
+    declared = read_json(path / "study.json").get("encoding_order", []) if (path / "study.json").exists() else []
+    place = {label: number for number, label in enumerate(declared)}
+    return sorted(
+        chosen,
+        key=lambda s: (s.run.title, place.get(s.run.encoding.label, len(place)), s.run.encoding.label, s.run.seed),
+    )
+
+
+def _subject(directory: RunDirectory, checkpoint: str) -> AnalyzedRun:
+    description = read_json(directory.description)
+    run = run_from(description["settings"])
+    label = EncodingChoice(description["encoding"], run.encoding.layers)
+    named = replace(run, encoding=label, called=description["task"])
+    return AnalyzedRun(named, directory, description["fingerprint"], checkpoint)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model, and the one that it is compared with."""
+
+    model: AnalyzedRun
+    reference: AnalyzedRun
+
+
+def pairs(chosen: Sequence[AnalyzedRun], reference: str = "none", across_seeds: bool = False) -> list[Pair]:
+    """Every encoding with the reference of the same task and seed, and the reference's seeds with each other.
+
+    Models of the same seed began with the same weights, and heads of the same number may still be alike for that
+    reason alone. `across_seeds`: every encoding with the reference of the next seed, as far from it as the reference's
+    own seeds are from each other. In the order of the references, so that each is opened once.
+    """
+    found = list(_pairs(chosen, reference, across_seeds))
+    if found:
+        return found
+    if len(chosen) == 1:
+        raise UserError(f"there is only one run, {chosen[0].run.name}: a distance needs two")
+    labels = {subject.run.encoding.label for subject in chosen}
+    if reference not in labels:
+        raise UserError(
+            f"no run has the encoding {reference!r} to compare with; {nearest(reference, labels)} (--reference)"
+        )
+    if across_seeds:
+        raise UserError(f"--across-seeds needs two seeds of {reference!r} on the same task")
+    raise UserError(f"no two of these {len(chosen)} runs have the same task, and {reference!r} or a seed in common")
+
+
+def _pairs(chosen: Sequence[AnalyzedRun], reference: str, across_seeds: bool) -> Iterator[Pair]:
+    for task in dict.fromkeys(subject.run.title for subject in chosen):
+        here = [subject for subject in chosen if subject.run.title == task]
+        references = [subject for subject in here if subject.run.encoding.label == reference]
+        others = [subject for subject in here if subject.run.encoding.label != reference]
+        if across_seeds and len(references) < 2:
+            continue
+        seeds = list(combinations(references, 2))
+        for number, each in enumerate(references):
+            compared = references[number - 1] if across_seeds else each
+            yield from (Pair(other, each) for first, other in seeds if first is each)
+            yield from (Pair(other, each) for other in others if other.run.seed == compared.run.seed)

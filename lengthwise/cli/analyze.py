@@ -1,0 +1,186 @@
+"""The `lengthwise analyze` commands: parses and calls; imports nothing heavy before a command runs."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from lengthwise.analysis.analyses import Analysis
+    from lengthwise.report.model.table import Table
+
+analyze_app = typer.Typer(
+    help="Look into trained models: attention, probes of position, failures.", no_args_is_help=True
+)
+console = Console()
+messages = Console(stderr=True)
+
+
+class Checkpoint(StrEnum):
+    last = "last"
+    best = "best"
+
+
+Runs = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart, or a Hugging Face model's.")]
+StudyRuns = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]
+Only = Annotated[str, typer.Option(help="A part of it, e.g. task=scan,encoding=none,encoding=t5.")]
+Lengths = Annotated[str, typer.Option(help="E.g. 5,10,20-24; by default all of the study.")]
+Count = Annotated[int, typer.Option(min=0, help="Examples of each length; 0 for the usual number.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+AtCheckpoint = Annotated[Checkpoint, typer.Option(help="Weights at the end, or those best in validation.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for the rows; by default RUNS/analysis.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON for programs.")]
+ReferenceLabel = Annotated[str, typer.Option(help="The encoding that the others are compared with.")]
+PublishedVariant = Annotated[
+    bool, typer.Option("--published-variant", help="The published divergence and pairs of heads, for comparison.")
+]
+AcrossSeeds = Annotated[
+    bool, typer.Option("--across-seeds", help="Compare with another seed, which began with other weights.")
+]
+Text = Annotated[Path | None, typer.Option(help="A text for a Hugging Face model; else random tokens said twice.")]
+Trained = Annotated[int, typer.Option(min=0, help="Training length of a Hugging Face model, in tokens.")]
+
+
+@analyze_app.command("distance")
+def distance_command(
+    runs: Runs,
+    published_variant: PublishedVariant = False,
+    across_seeds: AcrossSeeds = False,
+    reference: ReferenceLabel = "none",
+    only: Only = "",
+    lengths: Lengths = "",
+    count: Count = 0,
+    device: Device = "auto",
+    checkpoint: AtCheckpoint = Checkpoint.last,
+    other: Annotated[Path | None, typer.Option("--with", help="A second Hugging Face model.")] = None,
+    text: Text = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """How different the attention of two models is, layer by layer."""
+    analysis = _analysis(
+        runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
+        reference=reference, as_published=published_variant, across_seeds=across_seeds, other=other, text=text,
+    )  # fmt: skip
+    _show(analysis, analysis.distance(), as_json)
+
+
+@analyze_app.command("heads")
+def heads_command(
+    runs: Runs,
+    only: Only = "",
+    lengths: Lengths = "",
+    count: Count = 0,
+    device: Device = "auto",
+    checkpoint: AtCheckpoint = Checkpoint.last,
+    text: Text = None,
+    trained: Trained = 0,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """How far and how sharply heads look, and at what: the first token, the one before, induction."""
+    analysis = _analysis(
+        runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
+        text=text, trained=trained,
+    )  # fmt: skip
+    _show(analysis, analysis.each_run(["heads"]), as_json)
+
+
+@analyze_app.command("probes")
+def probes_command(
+    runs: Runs,
+    only: Only = "",
+    lengths: Lengths = "",
+    count: Count = 0,
+    device: Device = "auto",
+    checkpoint: AtCheckpoint = Checkpoint.last,
+    text: Text = None,
+    trained: Trained = 0,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the residual stream knows of position, within the training length and beyond."""
+    analysis = _analysis(
+        runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
+        text=text, trained=trained,
+    )  # fmt: skip
+    _show(analysis, analysis.each_run(["probes"]), as_json)
+
+
+@analyze_app.command("failures")
+def failures_command(
+    runs: StudyRuns,
+    only: Only = "",
+    lengths: Lengths = "",
+    count: Count = 0,
+    device: Device = "auto",
+    checkpoint: AtCheckpoint = Checkpoint.last,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where answers first go wrong, and how."""
+    analysis = _analysis(
+        runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out
+    )
+    _show(analysis, analysis.each_run(["failures"]), as_json)
+
+
+@analyze_app.command("separator")
+def separator_command(
+    runs: StudyRuns,
+    only: Only = "",
+    lengths: Lengths = "",
+    count: Count = 0,
+    device: Device = "auto",
+    checkpoint: AtCheckpoint = Checkpoint.last,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the separator is for: who looks there, what can be read there, what happens without it."""
+    from lengthwise.records.findings import SEPARATOR_KINDS
+
+    analysis = _analysis(
+        runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out
+    )
+    _show(analysis, analysis.each_run(SEPARATOR_KINDS), as_json)
+
+
+@analyze_app.command("all")
+def all_command(
+    runs: StudyRuns,
+    reference: ReferenceLabel = "none",
+    only: Only = "",
+    lengths: Lengths = "",
+    count: Count = 0,
+    device: Device = "auto",
+    checkpoint: AtCheckpoint = Checkpoint.last,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Distance, heads, probes and failures in turn."""
+    analysis = _analysis(
+        runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
+        reference=reference,
+    )  # fmt: skip
+    _show(analysis, [*analysis.distance(), *analysis.each_run(["heads", "probes", "failures"])], as_json)
+
+
+def _analysis(**wanted: Any) -> "Analysis":
+    from lengthwise.analysis.analyses import Analysis, Wanted
+
+    return Analysis(Wanted(**wanted), messages)
+
+
+def _show(analysis: "Analysis", tables: "list[Table]", as_json: bool) -> None:
+    from lengthwise.report.terminal.table import to_terminal
+
+    if as_json:
+        console.print_json(json.dumps(analysis.rows))
+        return
+    for table in tables:
+        console.print(to_terminal(table))
+        console.print()
+    console.print(f"Rows in {analysis.folder.path}", highlight=False, soft_wrap=True)

@@ -1,0 +1,140 @@
+"""The `lengthwise bench` commands: parses and calls; imports nothing heavy before a command runs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from lengthwise.bench.measurements import Bench
+
+bench_app = typer.Typer(help="Measure how fast things are.", no_args_is_help=True)
+console = Console()
+messages = Console(stderr=True)
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Out = Annotated[Path | None, typer.Option(help="A .json file for the numbers.")]
+Sizes = Annotated[list[str], typer.Option("--size", help="tiny, small or base; may be repeated.")]
+Tokens = Annotated[str, typer.Option(help="symbols, published (T5's pieces, 32,100 rows) or a tokenizer's file.")]
+Encodings = Annotated[list[str], typer.Option("--encoding", help="May be repeated; `all` for all.")]
+TaskName = Annotated[str, typer.Option(help="A task, e.g. copy.repeat.")]
+DropoutRate = Annotated[float | None, typer.Option(help="By default 0.1, and 0 in the quickstart (size tiny).")]
+TimedSteps = Annotated[int, typer.Option(min=1, help="Steps that are timed, after a warm-up.")]
+
+
+@bench_app.command("all")
+def bench_all_command(device: Device = "auto", out: Out = None) -> None:
+    """Training, Trainer, evaluation, growth and start-up in turn: minutes on a CPU, the most of an hour on a GPU."""
+    _bench(device, out).everything()
+
+
+@bench_app.command("data")
+def bench_data_command(
+    count: Annotated[int, typer.Option(min=1, help="Training examples of each task.")] = 100_000,
+    tokens: Tokens = "symbols",
+    out: Out = None,
+) -> None:
+    """Time how long training examples take, tokenised and ready to train."""
+    from lengthwise.bench.data import report_data
+    from lengthwise.bench.report import Report
+
+    report_data(count, Report(console, messages, out), tokens)
+
+
+@bench_app.command("train")
+def bench_train_command(
+    device: Device = "auto",
+    size: Sizes = [],  # noqa: B006
+    encoding: Encodings = [],  # noqa: B006
+    fleet: Annotated[list[int], typer.Option(min=1, help="Models side by side; may be repeated.")] = [],  # noqa: B006
+    task: TaskName = "copy.repeat",
+    dropout: DropoutRate = None,
+    steps: TimedSteps = 256,
+    tokens: Tokens = "symbols",
+    out: Out = None,
+) -> None:
+    """Time training: by default the base size on a GPU, the quickstart on a CPU."""
+    _bench(device, out).train(size, encoding, fleet, task, dropout, steps, tokens)
+
+
+@bench_app.command("trainer")
+def bench_trainer_command(
+    device: Device = "auto",
+    size: Sizes = [],  # noqa: B006
+    compiled: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="By default both on a GPU, not on a CPU.")
+    ] = None,
+    task: TaskName = "copy.repeat",
+    dropout: DropoutRate = None,
+    steps: TimedSteps = 256,
+    vocabulary: Annotated[int, typer.Option(min=0, help="Rows; 0 for ours. The published models had 32100.")] = 0,
+    out: Out = None,
+) -> None:
+    """Time Hugging Face's Trainer with a GPT-2 of the same size on the same examples."""
+    _bench(device, out).trainer(size, compiled, task, dropout, steps, vocabulary)
+
+
+@bench_app.command("evaluate")
+def bench_evaluate_command(
+    device: Device = "auto",
+    size: Sizes = [],  # noqa: B006
+    encoding: Annotated[str, typer.Option(help="An encoding.")] = "none",
+    task: TaskName = "copy.repeat",
+    examples: Annotated[int, typer.Option(min=1, help="Test examples.")] = 10_000,
+    sample: Annotated[int, typer.Option(min=1, help="Examples that are generated; the time is scaled up.")] = 320,
+    batch: Annotated[int, typer.Option(min=1, help="Examples that are generated at a time.")] = 32,
+    out: Out = None,
+) -> None:
+    """Time exact match in one pass against generating the answers."""
+    _bench(device, out).evaluate(size, encoding, task, examples, sample, batch)
+
+
+class Growing(StrEnum):
+    length = "length"
+    width = "width"
+    fleet = "fleet"
+
+
+@bench_app.command("growth")
+def bench_growth_command(
+    device: Device = "auto",
+    what: Annotated[list[Growing], typer.Option(help="May be repeated; by default all.")] = [],  # noqa: B006
+    encoding: Annotated[str, typer.Option(help="An encoding.")] = "none",
+    steps: TimedSteps = 64,
+    out: Out = None,
+) -> None:
+    """Time steps as rows get longer, models wider, fleets larger."""
+    _bench(device, out).growth([each.value for each in what], encoding, steps)
+
+
+@bench_app.command("profile")
+def bench_profile_command(
+    device: Device = "auto",
+    size: Annotated[str, typer.Option(help="tiny, small or base.")] = "",
+    encoding: Annotated[str, typer.Option(help="An encoding.")] = "none",
+    fleet: Annotated[int, typer.Option(min=1, help="Models side by side.")] = 1,
+    task: TaskName = "copy.repeat",
+    longest: Annotated[int, typer.Option(min=1, help="Kernels that are shown.")] = 30,
+    out: Out = None,
+) -> None:
+    """Show where the time of a training step goes, kernel by kernel."""
+    _bench(device, out).profile(size, encoding, fleet, task, longest)
+
+
+@bench_app.command("start")
+def bench_start_command(
+    device: Device = "auto",
+    size: Sizes = [],  # noqa: B006
+    encoding: Encodings = [],  # noqa: B006
+    out: Out = None,
+) -> None:
+    """Time a fresh process up to its first step, without and with compiled kernels in the cache."""
+    _bench(device, out).start(size, encoding)
+
+
+def _bench(device: str, out: Path | None) -> "Bench":
+    from lengthwise.bench.measurements import Bench
+
+    return Bench(device, console, messages, out)

@@ -1,0 +1,319 @@
+"""The command line: parses and calls; the work is done elsewhere."""
+
+import dataclasses
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from lengthwise import registry
+from lengthwise.cli.analyze import analyze_app
+from lengthwise.cli.bench import bench_app
+from lengthwise.cli.extend import extend_app
+from lengthwise.cli.language import language_app
+from lengthwise.cli.theory import theory_app
+from lengthwise.errors import UserError
+from lengthwise.listing import component_rows, study_rows, task_rows
+
+if TYPE_CHECKING:
+    from lengthwise.records.rows import Results
+
+app = typer.Typer(
+    help="What happens when a Transformer trained on short sequences meets longer ones, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+messages = Console(stderr=True)
+app.add_typer(analyze_app, name="analyze")
+app.add_typer(bench_app, name="bench")
+app.add_typer(extend_app, name="extend")
+app.add_typer(language_app, name="language")
+app.add_typer(theory_app, name="theory")
+
+
+class Listed(StrEnum):
+    tasks = "tasks"
+    encodings = "encodings"
+    placements = "placements"
+    mixers = "mixers"
+    extensions = "extensions"
+    studies = "studies"
+
+
+class Checkpoint(StrEnum):
+    last = "last"
+    best = "best"
+
+
+class Reference(StrEnum):
+    published = "published"
+
+
+Runs = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]
+AtCheckpoint = Annotated[Checkpoint, typer.Option(help="Weights at the end, or those best in validation.")]
+
+
+class ReportFormat(StrEnum):
+    html = "html"
+    markdown = "markdown"
+    csv = "csv"
+    svg = "svg"
+    png = "png"
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. training.steps=2000.")
+]
+
+
+@app.command("list")
+def list_command(what: Listed, as_json: AsJson = False) -> None:
+    """List the tasks, encodings, placements, mixers, extensions or studies there are."""
+    rows = {
+        "tasks": task_rows,
+        "encodings": lambda: component_rows(registry.encodings),
+        "placements": lambda: component_rows(registry.placements),
+        "mixers": lambda: component_rows(registry.mixers),
+        "extensions": lambda: component_rows(registry.extensions),
+        "studies": study_rows,
+    }[what.value]()
+    if as_json:
+        console.print_json(json.dumps(rows))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    shown = [key for key in ("name", "train", "test", "runs", "summary") if rows and key in rows[0]]
+    for key in shown:
+        table.add_column(key, no_wrap=key != "summary", overflow="fold")
+    for row in rows:
+        *cells, summary = (_plain(str(row[key])) for key in shown)
+        table.add_row(*cells, summary + "".join(f" [dim]({_plain(note)})[/dim]" for note in _notes(row)))
+    console.print(table)
+    if any(row.get("steps") for row in rows):
+        console.print("\n(steps): with `--scratchpad full`, `minimal` or parts such as `input+output`", style="dim")
+
+
+@app.command()
+def sample(
+    task: Annotated[str, typer.Argument(help="A task, e.g. copy.words.")],
+    length: Annotated[int, typer.Option(min=1, max=100_000, help="What the task calls length.")] = 5,
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 3,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    scratchpad: Annotated[str, typer.Option(help="A scratchpad format: full, minimal, input+output ...")] = "none",
+    tokens: Annotated[
+        str, typer.Option(help="Show tokens: symbols, published (T5's pieces) or the file of a tokenizer.")
+    ] = "",
+    settings: Settings = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Print examples of a task, as text or as the tokens that a model reads."""
+    from lengthwise import configuration
+    from lengthwise.data.scratchpad import Scratchpad
+    from lengthwise.data.sequences import pieces_of
+    from lengthwise.study import make_task
+    from lengthwise.training.recipe import DataConfig
+
+    chosen = make_task(configuration.override({"name": task}, settings))
+    data = configuration.read(DataConfig, {"tokens": tokens, "scratchpad": scratchpad} if tokens else {}, "data")
+    drawn = chosen.formatted(chosen.drawn(length, count, seed), Scratchpad(scratchpad))
+    rows: list[dict[str, Any]] = [
+        {"task": task, "length": length, "prompt": prompt, "target": target}
+        for prompt, target in (chosen.text(drawn, i) for i in range(count))
+    ]
+    pieces = pieces_of(drawn, data.make_tokens(chosen)) if tokens else []
+    for row, (before, after) in zip(rows, pieces, strict=bool(tokens)):
+        row |= {"pieces": [*before, *after], "tokens": len(before) + len(after)}
+    if as_json:
+        console.print_json(json.dumps(rows))
+        return
+    for i, row in enumerate(rows):
+        prompt, target = (" ".join(each) for each in pieces[i]) if tokens else (row["prompt"], row["target"])
+        told = f" [dim]({row['tokens']} tokens)[/dim]" if tokens else ""
+        shown = f"[bold]{_plain(prompt)}[/bold] [dim]->[/dim] {_plain(target)}{told}"
+        console.print(shown, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def run(
+    study: Annotated[str, typer.Argument(help="A study's name (see `list studies`) or a TOML file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; by default runs/STUDY.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    settings: Settings = [],  # noqa: B006
+    workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: one per core on a CPU.")] = 0,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 30.0,
+    only: Annotated[str, typer.Option(help="A part of it, e.g. task=addition,encoding=none.")] = "",
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits every time on a GPU.")] = False,
+) -> None:
+    """Train and evaluate a study; goes on by itself where an earlier call was stopped."""
+    from lengthwise.study import load_study
+
+    chosen = load_study(study, settings)
+    folder = out if out is not None else Path("runs") / chosen.name
+    from lengthwise.executors.local import run_study, unfinished_runs
+    from lengthwise.progress import watching
+
+    try:
+        with watching(messages) as watch:
+            worked = run_study(chosen, folder, device, watch, save_every, workers, deterministic, only)
+    except KeyboardInterrupt:
+        messages.print("Stopped. The same command goes on from the last saved state.")
+        raise typer.Exit(130) from None
+    others = unfinished_runs(chosen, folder, only)
+    if others:
+        trained = "1 run is" if others == 1 else f"{others} runs are"
+        done = "Finished what was left to take" if worked else "Nothing left to take"
+        console.print(f"{done}; {trained} being trained by others: {folder}", highlight=False, soft_wrap=True)
+        return
+    console.print(f"{'Finished' if worked else 'Nothing left to do'}: {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def show(runs: Runs, checkpoint: AtCheckpoint = Checkpoint.last) -> None:
+    """Show accuracy, ranking, differences, budgets and accuracy by length in the terminal."""
+    from lengthwise.report.terminal.show import show_tables
+
+    _print_each(*show_tables(_finished(runs), checkpoint))
+
+
+@app.command("compare")
+def compare_command(
+    runs: Runs,
+    reference: Annotated[Reference, typer.Option("--with", help="What to compare with.")] = Reference.published,
+    checkpoint: Annotated[
+        Checkpoint, typer.Option(help="Weights at the end, or those best in validation, as published.")
+    ] = Checkpoint.best,
+    as_json: AsJson = False,
+) -> None:
+    """Lay results beside the published ones, cell by cell."""
+    from lengthwise.records.comparison import compare
+    from lengthwise.report.terminal.comparison import comparison_tables
+
+    comparison = compare(_finished(runs), checkpoint)
+    if as_json:
+        console.print_json(json.dumps({"with": reference, **dataclasses.asdict(comparison)}))
+        return
+    _print_each(*comparison_tables(comparison))
+
+
+@app.command()
+def report(
+    runs: Runs,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .html page (report.html), a .md file, the curves alone as .svg or .png, or a folder."),
+    ] = None,
+    kind: Annotated[
+        ReportFormat | None,
+        typer.Option("--format", help="csv: a folder of tables; svg, png: a folder of figures."),
+    ] = None,
+) -> None:
+    """Write a self-contained page of a study's results, or its tables and figures for a paper."""
+    from lengthwise.records.findings import load_analysis
+    from lengthwise.records.rows import load_results
+    from lengthwise.report.export import write_report
+
+    written = write_report(load_results(runs), out, kind.value if kind else None, load_analysis(runs / "analysis"))
+    console.print(f"Wrote {written}", highlight=False)
+
+
+@app.command("collect")
+def collect_command(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of a study's runs, or of results collected before.")],
+    out: Annotated[Path, typer.Option(help="Folder for a few small files.")],
+    failures: Annotated[
+        int | None, typer.Option(min=0, help="Wrong answers to keep of each run and length; by default all.")
+    ] = None,
+) -> None:
+    """Gather the results of a study, without weights, into a small folder for sharing.
+
+    Several folders become one, so `collect shared runs/quickstart --out shared` adds what is new.
+    """
+    from lengthwise.records.merging import merge
+    from lengthwise.records.rows import collect, load_results
+
+    results = merge([load_results(folder) for folder in runs])
+    collect(results, out, failures)
+    if results.unfinished:
+        names = ", ".join(results.unfinished)
+        told = f"unfinished, only their names go along: {names}"
+        messages.print(told, style="yellow", markup=False, soft_wrap=True)
+    console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def dataset(
+    task: Annotated[str, typer.Argument(help="A task, e.g. addition.")],
+    out: Annotated[Path, typer.Option(help="Folder for train, validation and test as JSON lines, and a manifest.")],
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    scratchpad: Annotated[str, typer.Option(help="A scratchpad format: full, minimal, input+output ...")] = "none",
+    everything: Annotated[bool, typer.Option("--all", help="Every example there is, each once.")] = False,
+    imported: Annotated[
+        Path | None,
+        typer.Option("--import", help="pcfg: a folder of original .src and .tgt files."),
+    ] = None,
+    settings: Settings = [],  # noqa: B006
+) -> None:
+    """Write a task's examples to files, with the published counts."""
+    from lengthwise import configuration
+    from lengthwise.data.dataset import import_pcfg, write_all, write_dataset
+    from lengthwise.data.scratchpad import Scratchpad
+    from lengthwise.study import make_task
+
+    if imported is not None:
+        if task != "pcfg":
+            raise UserError("--import reads the files of PCFG SET: lengthwise dataset pcfg --import DIR --out DIR")
+        written = import_pcfg(imported, out)
+    else:
+        chosen = make_task(configuration.override({"name": task}, settings) if settings else task)
+        chosen_format = Scratchpad(scratchpad)
+        written = (
+            write_all(chosen, out, chosen_format) if everything else write_dataset(chosen, out, seed, chosen_format)
+        )
+    counts = ", ".join(f"{name} {count:,}" for name, count in written.items())
+    console.print(f"Wrote {out}: {counts}", highlight=False)
+
+
+def main() -> None:
+    try:
+        app()
+    except UserError as error:
+        messages.print(f"[bold red]error:[/bold red] {_plain(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+
+
+def _finished(runs: Path) -> "Results":
+    """The results in a folder that has some; unfinished runs are named."""
+    from lengthwise.records.rows import load_results
+
+    results = load_results(runs)
+    for name in results.unfinished:
+        messages.print(f"unfinished: {name}", style="yellow", markup=False)
+    if not results.runs:
+        raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
+    return results
+
+
+def _print_each(*things: RenderableType) -> None:
+    for thing in things:
+        console.print(thing)
+        console.print()
+
+
+def _notes(row: dict[str, Any]) -> list[str]:
+    """What stands behind the summary of a listed thing."""
+    settings = ", ".join(f"{name}={value}" for name, value in row.get("settings", {}).items())
+    command = f"run by `lengthwise {row['command']}`" if row.get("command", "run") != "run" else ""
+    return [note for note in (settings, "steps" if row.get("steps") else "", command) if note]
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing is markup."""
+    return text.replace("[", "\\[")

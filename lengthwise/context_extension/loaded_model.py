@@ -1,0 +1,164 @@
+"""A language model that is to be stretched: one that was trained here, or a Llama-shaped one from Hugging Face.
+
+Both are a decoder of ours, so that extensions and measurements know one kind of model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lengthwise.context_extension.foreign_tokenizer import ForeignTokenizer, TextTokenizer
+from lengthwise.context_extension.hugging_face import Positions, is_hugging_face, load_decoder
+from lengthwise.errors import UserError
+from lengthwise.extensions.extended import Extended, extended, make_extension
+from lengthwise.language.corpus import Corpus
+from lengthwise.language.model import load_language_model
+from lengthwise.language.prepared import is_prepared
+from lengthwise.language.store import Documents, TokenStore, find_store
+from lengthwise.language.tokenizer import Tokenizer
+from lengthwise.model.decoder import Decoder
+from lengthwise.records.files import read_json
+from lengthwise.training.state import checksum
+
+AUTO = "auto"
+"""As an extension's `factor`: how many times longer the context at hand is than the trained one."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    name: str
+    model: Decoder
+    """As trained; nothing here changes its weights."""
+    tokenizer: TextTokenizer
+    begins: np.ndarray
+    """Tokens that every document begins with."""
+    ends: np.ndarray
+    """Tokens that every document ends with; none in foreign models."""
+    store: TokenStore | None
+    """The tokens it was trained on, where they are still there."""
+    checksum: int
+    """Of its weights."""
+    key_rows: float | None
+    """Share of its training rows that held key-recall documents; None where nobody knows."""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> int:
+        """Tokens of the longest sequences of training."""
+        return self.model.encoding_at(0).geometry.trained_context
+
+    def described(self) -> str:
+        """In a line: flags of layers have been read inverted too often not to show what came of them."""
+        runs = [(name, len(list(group))) for name, group in groupby(self.model.encoding_names())]
+        layers = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
+        return f"{self.name}: trained at {self.trained:,} tokens; layers: {layers}"
+
+    def stretched(self, tables: Sequence[dict[str, Any]], context: int) -> Extended:
+        """The model under extensions, to read so many tokens; without any, as it was trained."""
+        chosen = [make_extension(at_context(table, context, self.trained)) for table in tables]
+        return extended(self.model, chosen, context)
+
+    def documents(self, split: str, corpus: Path | None = None, tokens: int = 0, longer_than: int = 0) -> Documents:
+        """Documents of the corpus it was trained on, or of another.
+
+        `tokens`: of another, whole documents from the first on until there are so many tokens in those that have more
+        than `longer_than`; 0 for all.
+        """
+        if corpus is None:
+            if self.store is None:
+                raise UserError(f"{self.name} comes without its tokens; say with --corpus what it is to read")
+            return self.store.documents(split)
+        if is_prepared(corpus):
+            return self._prepared(corpus).documents(split)
+        found, total = [], 0
+        for document in Corpus(corpus).documents([split]):
+            if document.text.strip():
+                found.append(np.concatenate([self.begins, self._encoded(document.text), self.ends]))
+                total += len(found[-1]) * (len(found[-1]) > longer_than)
+                if tokens and total >= tokens:
+                    break
+        if not found:
+            raise UserError(f"{corpus} has no {split} documents; give it a folder {split} (and train)")
+        return Documents(np.concatenate(found), np.cumsum([0, *map(len, found)]))
+
+    def _encoded(self, text: str) -> np.ndarray:
+        tokens, rows = self.tokenizer.encode(text), self.model.embedding.num_embeddings
+        if tokens.max(initial=0) >= rows:
+            raise UserError(f"the tokenizer of {self.name} makes token {tokens.max()}, but the model has {rows:,} rows")
+        return tokens
+
+    def _prepared(self, folder: Path) -> TokenStore:
+        """Tokens that this model's tokenizer made."""
+        store = TokenStore(folder)
+        if not isinstance(self.tokenizer, Tokenizer) or store.tokenizer.text() != self.tokenizer.text():
+            raise UserError(f"{folder} holds tokens of another tokenizer than that of {self.name}; give it the texts")
+        store.check()
+        return store
+
+
+def open_model(
+    path: Path,
+    device: torch.device,
+    store: Path | None = None,
+    positions: Positions = "auto",
+    trained: int = 0,
+) -> LoadedModel:
+    """The model in the folder of a run of `lengthwise language train`, or of a Hugging Face checkpoint.
+
+    `store`: the folder in which tokens of corpora are kept, or a prepared one; by default `tokens` beside the run, or
+    where they were when it was trained.
+    """
+    if is_hugging_face(path):
+        return _foreign(path, device, positions, trained)
+    if positions != "auto" or trained:
+        raise UserError(f"{path} is a run of ours, which knows its positions and its training length")
+    return _ours(path, device, store)
+
+
+def _ours(path: Path, device: torch.device, store: Path | None) -> LoadedModel:
+    model, tokenizer, settings = load_language_model(path)
+    model.requires_grad_(False)
+    number = checksum_of(model)
+    description = read_json(path / "run.json")
+    known = [path.parent / "tokens", *(path / each for each in [description.get("tokens_folder")] if each)]
+    tokens = find_store(str(description["tokens"]), known if store is None else [store])
+    if store is not None and tokens is None:
+        raise UserError(f"the tokens of {path} are not in {store}")
+    return LoadedModel(
+        path.name,
+        model.to(device).eval(),
+        tokenizer,
+        np.array([tokenizer.begin]),
+        np.array([tokenizer.end]),
+        tokens,
+        number,
+        settings.data.passkey_share,
+        {"folder": str(path), "encodings": model.encoding_names(), "precision": description.get("precision")},
+    )
+
+
+def _foreign(path: Path, device: torch.device, positions: Positions, trained: int) -> LoadedModel:
+    model = load_decoder(path, positions, trained)
+    tokenizer = ForeignTokenizer.load(path)
+    number = checksum_of(model)
+    facts = {"folder": str(path), "encodings": model.encoding_names()}
+    nothing = np.zeros(0, dtype=np.int64)
+    return LoadedModel(
+        path.name, model.to(device).eval(), tokenizer, tokenizer.begins, nothing, None, number, None, facts
+    )
+
+
+def checksum_of(model: Decoder) -> int:
+    return checksum({name: value.detach().cpu() for name, value in model.state_dict().items()})
+
+
+def at_context(table: dict[str, Any], context: int, trained: int) -> dict[str, Any]:
+    """An extension's table with `factor = "auto"` put in; never below 1."""
+    if table.get("factor") != AUTO:
+        return table
+    return {**table, "factor": max(1.0, context / trained)}

@@ -1,0 +1,337 @@
+"""Causal attention for packed rows and stacked models as one fused kernel each way, written in Triton.
+
+Shape letters: N models, R rows, T tokens of a row (queries), S the same as keys, X = 3 for queries, keys and
+values, H heads, K head width. Inside a
+kernel the letters name the block that a program holds. Nothing is added up in an order left to chance: the same
+inputs give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lengthwise.kernels.parts import by_distance, jit, kept, masked_logits, rule, tl, triton, turned, turns_of
+from lengthwise.kernels.stacking import stacked
+
+LONGEST_WHOLE = 128
+"""The longest rows that one program holds whole; longer ones go in blocks (see `kernel_long`)."""
+
+
+def available(device: torch.device | str) -> bool:
+    """Whether the kernels run there: on a GPU, or on the CPU where Triton interprets them (TRITON_INTERPRET=1)."""
+    if triton is None:
+        return False
+    return torch.device(device).type == ("cpu" if triton.knobs.runtime.interpret else "cuda")
+
+
+def supports(length: int, head_width: int) -> bool:
+    """Whether there is a kernel for rows of that length and heads of that width."""
+    whole = length in (16, 32, 64, LONGEST_WHOLE)
+    in_blocks = length > LONGEST_WHOLE and length % 64 == 0
+    return (whole or in_blocks) and head_width in (16, 32, 64, 128)
+
+
+def fused_attention(
+    joined_NRTXHK: Tensor,
+    segments_NRT: Tensor,
+    table_NHT: Tensor | None = None,
+    turns_NRTPC: Tensor | None = None,
+    key_N: Tensor | None = None,
+    rate: float = 0.0,
+    scale: float = 1.0,
+    row_NRHT: Tensor | None = None,
+    column_NRHT: Tensor | None = None,
+    window_NH: Tensor | None = None,
+) -> Tensor:
+    """A token sees itself and the earlier tokens of its segment; returns the mixed values, (N, R, T, H, K).
+
+    X is 3: queries, keys and values in one array, as one product makes them. `table_NHT` is added to the logits by
+    distance; by `turns_NRTPC` (P pairs, C = 2: cosine and sine) neighbouring entries of queries and keys are rotated;
+    `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it; `row_NRHT` and `column_NRHT`, a
+    number of the query and one of the key, are added to the logits (both or neither); `window_NH` hides keys at that
+    distance and beyond. Distances are differences of index. Under `torch.func.vmap` the stacked
+    models join N; gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
+    """
+    _, _, length, parts, _, head_width = joined_NRTXHK.shape
+    if not supports(length, head_width):
+        raise ValueError(f"no fused attention for rows of {length} and heads of {head_width}")
+    if parts != 3:
+        raise ValueError("fused attention takes queries, keys and values joined in the fourth dimension")
+    if joined_NRTXHK.dtype not in (torch.float32, torch.bfloat16):
+        raise ValueError(f"fused attention takes float32 and bfloat16, not {joined_NRTXHK.dtype}")
+    if table_NHT is not None and table_NHT.dtype != torch.float32:
+        raise ValueError(f"the table of biases must be float32, not {table_NHT.dtype}")
+    if not 0 <= rate < 1:
+        raise ValueError(f"a dropout rate lies in [0, 1), {rate} does not")
+    if (row_NRHT is None) != (column_NRHT is None):
+        raise ValueError("a bias of row and column needs both")
+    if row_NRHT is not None and (row_NRHT.dtype, column_NRHT.dtype) != (torch.float32, torch.float32):  # type: ignore[union-attr]
+        raise ValueError("biases of row and column must be float32")
+    key_N = None if rate == 0 or key_N is None else key_N.to(torch.int32)
+    window_NH = None if window_NH is None else window_NH.to(torch.int32)
+    if turns_NRTPC is not None:
+        turns_NRTPC = turns_NRTPC.detach().float()
+    return _attention(
+        *(joined_NRTXHK, segments_NRT, table_NHT, turns_NRTPC, key_N, row_NRHT, column_NRHT, window_NH, rate, scale)
+    )[0]
+
+
+@torch.library.custom_op("lengthwise::attention", mutates_args=())
+def _attention(
+    joined_NRTXHK: Tensor,
+    segments_NRT: Tensor,
+    table_NHT: Tensor | None,
+    turns_NRTPC: Tensor | None,
+    key_N: Tensor | None,
+    row_NRHT: Tensor | None,
+    column_NRHT: Tensor | None,
+    window_NH: Tensor | None,
+    rate: float,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Returns the output and, for long rows, the logarithm of each softmax's denominator (else it is empty)."""
+    out_NRTHK, lse_NRHT = _like_forward(joined_NRTXHK)
+    segments, table, turns = _rows(segments_NRT), _rows(table_NHT), _contiguous(turns_NRTPC)
+    joined = _rows(joined_NRTXHK)
+    key_N = _contiguous(key_N)
+    row, column, window = _contiguous(row_NRHT), _contiguous(column_NRHT), _contiguous(window_NH)
+    drop = rule(rate)
+    with torch.cuda.device_of(joined):
+        if _whole(joined):
+            q, k, v = joined.unbind(3)
+            N, R, T, H, K = q.shape
+            _forward_whole[H, R, N](
+                *(q, k, v, segments, table, turns, key_N, row, column, window, out_NRTHK),
+                *_strides(q, segments, table),
+                *(scale, *drop, _pairs(turns), H, T, K),
+                num_warps=_warps(q),
+            )
+        else:
+            from lengthwise.kernels import attention_long as kernel_long
+
+            q, k, v = (joined if turns is None else kernel_long.turned_first(joined, turns)).unbind(3)
+            strides = _strides(q, segments, table)
+            biases = (table, key_N, row, column, window)
+            kernel_long.forward(q, k, v, segments, *biases, out_NRTHK, lse_NRHT, strides, scale, drop)
+    return out_NRTHK, lse_NRHT
+
+
+@torch.library.custom_op("lengthwise::attention_backward", mutates_args=())
+def _attention_backward(
+    grad_NRTHK: Tensor,
+    joined_NRTXHK: Tensor,
+    segments_NRT: Tensor,
+    table_NHT: Tensor | None,
+    turns_NRTPC: Tensor | None,
+    key_N: Tensor | None,
+    row_NRHT: Tensor | None,
+    column_NRHT: Tensor | None,
+    window_NH: Tensor | None,
+    out_NRTHK: Tensor | None,
+    lse_NRHT: Tensor | None,
+    rate: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the gradients of queries, keys and values, joined, and of table, rows and columns (empty without)."""
+    djoined_NRTXHK, dtable_NHT, drow_NRHT, dcolumn_NRHT = _like_backward(joined_NRTXHK, table_NHT, row_NRHT)
+    row, column, window = _contiguous(row_NRHT), _contiguous(column_NRHT), _contiguous(window_NH)
+    drow, dcolumn = (None, None) if row is None else (drow_NRHT, dcolumn_NRHT)
+    dq, dk, dv = djoined_NRTXHK.unbind(3)
+    segments, table, grad = _rows(segments_NRT), _rows(table_NHT), _rows(grad_NRTHK)
+    turns = _contiguous(turns_NRTPC)
+    joined = _rows(joined_NRTXHK)
+    key_N = _contiguous(key_N)
+    drop = rule(rate)
+    N, R, T, _, H, K = joined.shape
+    with torch.cuda.device_of(joined):
+        if _whole(joined):
+            q, k, v = joined.unbind(3)
+            strides = (*_strides(q, segments, table), *grad.stride()[:4])
+            part_NRHT = None if table is None else table.new_empty((N, R, H, T))
+            _backward_whole[H, R, N](
+                *(q, k, v, segments, table, turns, key_N, row, column, window),
+                *(grad, dq, dk, dv, part_NRHT, drow, dcolumn),
+                *(*strides, scale, *drop, _pairs(turns), H, T, K),
+                num_warps=_warps(q),
+            )
+        else:
+            from lengthwise.kernels import attention_long as kernel_long
+
+            assert out_NRTHK is not None and lse_NRHT is not None
+            q, k, v = (joined if turns is None else kernel_long.turned_first(joined, turns)).unbind(3)
+            strides = (*_strides(q, segments, table), *grad.stride()[:4])
+            saved = (out_NRTHK.contiguous(), lse_NRHT.contiguous())
+            inputs = (q, k, v, segments, table, turns, key_N, row, column, window, grad)
+            part_NRHT = kernel_long.backward(inputs, saved, (dq, dk, dv, drow, dcolumn), strides, scale, drop)
+        if part_NRHT is not None:
+            torch.sum(part_NRHT, dim=1, out=dtable_NHT)
+    return djoined_NRTXHK, dtable_NHT, drow_NRHT, dcolumn_NRHT
+
+
+def _whole(joined_NRTXHK: Tensor) -> bool:
+    """Whether one program holds a row: an fp32 product is three of the tensor cores', and registers end sooner."""
+    T, K = joined_NRTXHK.shape[2], joined_NRTXHK.shape[5]
+    return T <= LONGEST_WHOLE and (joined_NRTXHK.dtype == torch.bfloat16 or (T <= 64 and T * K <= 64 * 64))
+
+
+def _warps(q_NRTHK: Tensor) -> int:
+    return q_NRTHK.shape[2] // (16 if q_NRTHK.dtype == torch.bfloat16 else 8)
+
+
+def _rows(x: Any) -> Any:
+    """The kernels know every stride but the last, which they take to be 1."""
+    return x if x is None or x.stride(-1) == 1 else x.contiguous()
+
+
+def _contiguous(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.contiguous()
+
+
+def _pairs(turns_NRTPC: Tensor | None) -> int:
+    return 0 if turns_NRTPC is None else turns_NRTPC.shape[3]
+
+
+def _strides(q: Tensor, segments: Tensor, table: Tensor | None) -> tuple[int, ...]:
+    """Keys and values have those of the queries."""
+    table_strides = (0, 0) if table is None else table.stride()[:2]
+    return (*q.stride()[:4], *segments.stride()[:2], *table_strides)
+
+
+def _like_forward(joined_NRTXHK: Tensor) -> tuple[Tensor, Tensor]:
+    N, R, T, _, H, K = joined_NRTXHK.shape
+    lse_NRHT = joined_NRTXHK.new_empty((N, R, H, 0 if _whole(joined_NRTXHK) else T), dtype=torch.float32)
+    return joined_NRTXHK.new_empty((N, R, T, H, K)), lse_NRHT
+
+
+def _like_backward(
+    joined_NRTXHK: Tensor, table_NHT: Tensor | None, row_NRHT: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    N, R, T, _, H, _ = joined_NRTXHK.shape
+    dtable_NHT = joined_NRTXHK.new_empty((N, H, 0 if table_NHT is None else T), dtype=torch.float32)
+    drow_NRHT, dcolumn_NRHT = (
+        joined_NRTXHK.new_empty((N, R, H, 0 if row_NRHT is None else T), dtype=torch.float32) for _ in range(2)
+    )
+    return joined_NRTXHK.new_empty(joined_NRTXHK.shape), dtable_NHT, drow_NRHT, dcolumn_NRHT
+
+
+@_attention.register_fake
+def _(joined_NRTXHK: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return _like_forward(joined_NRTXHK)
+
+
+@_attention_backward.register_fake
+def _(_grad: Tensor, joined_NRTXHK: Tensor, _segments: Tensor, table_NHT: Any, *others: Any) -> tuple[Tensor, ...]:
+    return _like_backward(joined_NRTXHK, table_NHT, others[2])
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.rate, ctx.scale = inputs
+    ctx.set_materialize_grads(False)
+    # A row held whole is computed afresh from its inputs; only blocks need what the forward pass found out.
+    ctx.save_for_backward(*tensors, *((None, None) if _whole(inputs[0]) else output))
+
+
+def _backward(ctx: Any, grad_NRTHK: Tensor, _grad_lse: Tensor) -> tuple[Tensor | None, ...]:
+    tensors = ctx.saved_tensors
+    djoined, dtable, drow, dcolumn = _attention_backward(grad_NRTHK, *tensors, ctx.rate, ctx.scale)
+    has_table, has_rows = tensors[2] is not None, tensors[5] is not None
+    biases = (drow if has_rows else None, dcolumn if has_rows else None)
+    return djoined, None, dtable if has_table else None, None, None, *biases, None, None, None
+
+
+_attention.register_autograd(_backward, setup_context=_setup_context)
+
+
+_attention.register_vmap(stacked(_attention))
+_attention_backward.register_vmap(stacked(_attention_backward))
+
+
+@jit
+def _forward_whole(
+    q, k, v, segments, table, turns, key, row, column, window, out,
+    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    scale, threshold, inverse, P: tl.constexpr, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    t_T, c_K = tl.arange(0, T), tl.arange(0, K)
+    q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    k_TK = tl.load(k + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    v_TK = tl.load(v + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    if turns is not None:
+        cosine_TP, sine_TP = turns_of(turns, n * tl.num_programs(1) + r, t_T, T, P, K)
+        q_TK, k_TK = turned(q_TK, cosine_TP, sine_TP), turned(k_TK, cosine_TP, sine_TP)
+    segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
+    if table is not None:
+        table += n * table_N + h * table_H
+    if row is not None:
+        row += ((n * tl.num_programs(1) + r) * H + h) * T
+        column += ((n * tl.num_programs(1) + r) * H + h) * T
+    if window is not None:
+        window += n * H + h
+    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, row, column, window, scale)
+    raised_TS = tl.exp(logits_TS - tl.max(logits_TS, 1)[:, None])
+    weights_TS = raised_TS / tl.sum(raised_TS, 1)[:, None]
+    if key is not None:
+        kept_TS = kept((r * H + h) * T + t_T, t_T, tl.load(key + n), threshold)
+        weights_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
+    mixed_TK = tl.dot(weights_TS.to(v_TK.dtype), v_TK, input_precision="tf32x3")
+    place_TK = ((n * tl.num_programs(1) + r) * T * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
+    tl.store(out + place_TK, mixed_TK.to(v_TK.dtype))
+
+
+@jit
+def _backward_whole(
+    q, k, v, segments, table, turns, key, row, column, window, grad, dq, dk, dv, part, drow, dcolumn,
+    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse,
+    P: tl.constexpr, H: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    t_T, c_K = tl.arange(0, T), tl.arange(0, K)
+    q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    k_TK = tl.load(k + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    v_TK = tl.load(v + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
+    grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
+    if turns is not None:
+        cosine_TP, sine_TP = turns_of(turns, n * tl.num_programs(1) + r, t_T, T, P, K)
+        q_TK, k_TK = turned(q_TK, cosine_TP, sine_TP), turned(k_TK, cosine_TP, sine_TP)
+    segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
+    if table is not None:
+        table += n * table_N + h * table_H
+    if row is not None:
+        row += ((n * tl.num_programs(1) + r) * H + h) * T
+        column += ((n * tl.num_programs(1) + r) * H + h) * T
+    if window is not None:
+        window += n * H + h
+    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, row, column, window, scale)
+    raised_TS = tl.exp(logits_TS - tl.max(logits_TS, 1)[:, None])
+    weights_TS = raised_TS / tl.sum(raised_TS, 1)[:, None]
+    dweights_TS = tl.dot(grad_TK, tl.trans(v_TK), input_precision="tf32x3")
+    dropped_TS = weights_TS
+    if key is not None:
+        kept_TS = kept((r * H + h) * T + t_T, t_T, tl.load(key + n), threshold)
+        dropped_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
+        dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
+    # Of a gradient: queries, keys and values stand side by side.
+    place_TK = ((n * tl.num_programs(1) + r) * T * 3 * H + h) * K + t_T[:, None] * (3 * H * K) + c_K[None, :]
+    dv_TK = tl.dot(tl.trans(dropped_TS.to(v_TK.dtype)), grad_TK, input_precision="tf32x3")
+    tl.store(dv + place_TK, dv_TK.to(v_TK.dtype))
+    dlogits_TS = weights_TS * (dweights_TS - tl.sum(weights_TS * dweights_TS, 1)[:, None])
+    if part is not None:
+        sums_T, _ = by_distance(dlogits_TS, T)
+        tl.store(part + ((n * tl.num_programs(1) + r) * H + h) * T + t_T, sums_T)
+    if drow is not None:
+        place_T = ((n * tl.num_programs(1) + r) * H + h) * T + t_T
+        tl.store(drow + place_T, tl.sum(dlogits_TS, 1))
+        tl.store(dcolumn + place_T, tl.sum(dlogits_TS, 0))
+    rounded_TS = dlogits_TS.to(q_TK.dtype)
+    dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
+    dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale
+    if turns is not None:
+        cosine_TP, sine_TP = turns_of(turns, n * tl.num_programs(1) + r, t_T, T, P, K)
+        dq_TK, dk_TK = turned(dq_TK, cosine_TP, -sine_TP), turned(dk_TK, cosine_TP, -sine_TP)
+    tl.store(dq + place_TK, dq_TK.to(q_TK.dtype))
+    tl.store(dk + place_TK, dk_TK.to(q_TK.dtype))
