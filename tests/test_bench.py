@@ -165,11 +165,14 @@ def test_trainer_sees_the_examples_of_our_first_steps() -> None:
     assert len(hugging_face.training_examples(few, steps=300)) == 20
 
 
-def test_the_clock_skips_the_warm_up() -> None:
+def test_the_clock_skips_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([10.0, 20.0, 26.0, 30.0, 40.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(seconds))
     clock = trainer.Clock(CPU, warm_up=4, stretch=2)
     for step in range(1, 11):
         clock.step_done(step)
-    assert len(clock.readings) == 4 and clock.first < clock.readings[0] and clock.seconds > 0
+    assert clock.first == 10.0 and clock.readings == [20.0, 26.0, 30.0, 40.0]
+    assert clock.seconds == 3.0, "the median of three stretches of two steps"
 
 
 @pytest.mark.parametrize("missing", ["transformers", "accelerate"])

@@ -749,7 +749,7 @@ def test_encodings_of_lengthwise_path_are_covered_and_broken_ones_caught(tmp_pat
         env={**os.environ, "LENGTHWISE_PATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,  # a guard against hanging, not a measure
     )
     assert outcomes.exists(), finished.stdout + finished.stderr
     failed: dict[str, set[str]] = {name: set() for name in DOUBLES}
