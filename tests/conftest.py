@@ -25,6 +25,11 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton interprets its kernels here, on the CPU: see `test_interpreted`."""
 
 
+def slow(*values: Any) -> Any:
+    """Of the parameters of a test, those that `make test-fast` leaves out."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def small_table(**changes: Any) -> dict[str, Any]:
     """The table of a study that trains in a second or two."""
     table: dict[str, Any] = {

@@ -104,6 +104,7 @@ def place(pattern: str, what: str, file: Path) -> str:
     return pattern.replace("{}", rf"{what} \({file}\)").replace("{:LINE}", rf"{what} \({file}:\d+\)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BAD_TASKS)
 def test_a_wrong_task_is_refused_before_training(lengthwise: Call, write: Write, tmp_path: Path, kind: str) -> None:  # noqa: F811
     wrong, right, message = BAD_TASKS[kind]
@@ -174,6 +175,7 @@ HOOKS = {
 EMPTY = "from lengthwise.encodings.encoding import Encoding\n\n\nclass Mine(Encoding):\n    name = 'mine'\n\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_wrong_hook_is_refused_before_training(lengthwise: Call, write: Write, tmp_path: Path, hook: str) -> None:  # noqa: F811
     parameters, wrong, message = HOOKS[hook]

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from conftest import slow
 from rich.console import Console, RenderableType
 from rich.text import Text
 
@@ -35,7 +36,7 @@ def printed(things: list[RenderableType], width: int) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize("width", [60, 80, slow(100), slow(200)])
 def test_show_keeps_names_and_numbers_whole(battery: Results, width: int) -> None:
     lines = printed(show_tables(battery), width)
     assert not [line for line in lines if "…" in line]
