@@ -1,6 +1,7 @@
 """Small studies that train in seconds, shared by the tests."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,20 @@ from lengthwise.study import Study, study_from
 
 torch.set_num_threads(1)  # pytest-xdist fills the cores
 
+with suppress(ModuleNotFoundError):  # the tests of a GPU run on images without it
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes says how busy the machine is, not whether the code is right.
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
+
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton interprets its kernels here, on the CPU: see `test_interpreted`."""
+
+
+def slow(*values: Any) -> Any:
+    """Of the parameters of a test, those that `make test-fast` leaves out."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def small_table(**changes: Any) -> dict[str, Any]:

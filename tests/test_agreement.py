@@ -201,6 +201,7 @@ def found() -> Comparison:
     return compare(load_results(BATTERY))
 
 
+@pytest.mark.slow
 def test_battery_counts_computed_again(battery: Battery, found: Comparison) -> None:
     informative = {
         key for key in battery.ours if battery.tells(key[0], battery.ours[key][0], battery.published[key][0])

@@ -368,6 +368,7 @@ def call(*words: str) -> Any:
     return CliRunner().invoke(app, ["analyze", *words])
 
 
+@pytest.mark.slow
 def test_all_analyses_leave_rows_and_show_tables(trained: Path) -> None:
     done = call("all", str(trained), "--device", "cpu", "--count", "4")
     assert done.exit_code == 0, done.output
@@ -396,6 +397,7 @@ def test_all_analyses_leave_rows_and_show_tables(trained: Path) -> None:
     assert len(read_findings(folder, "maps")) == 3, "one run of each encoding"
 
 
+@pytest.mark.slow
 def test_a_second_call_reads_what_is_there(trained: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     words = ["heads", str(trained), "--device", "cpu", "--out", str(tmp_path), "--only", "encoding=none", "--count"]
     first = call(*words, "3", "--json")
@@ -410,6 +412,7 @@ def test_a_second_call_reads_what_is_there(trained: Path, monkeypatch: pytest.Mo
     assert isinstance(call(*words, "2", "--json").exception, AssertionError), "another number is another question"
 
 
+@pytest.mark.slow
 def test_the_published_variant_is_kept_apart(trained: Path, tmp_path: Path) -> None:
     words = ["distance", str(trained), "--device", "cpu", "--out", str(tmp_path), "--only", "encoding=none", "--json"]
     ours, theirs = json.loads(call(*words).stdout), json.loads(call(*words, "--published-variant").stdout)
@@ -467,6 +470,7 @@ def test_example_maps_can_be_read_back(trained: Path) -> None:
     assert seen["tokens"][0] == "Copy:"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -515,6 +519,7 @@ def hugging_face(kind: str) -> Any:
         return transformers.AutoModelForCausalLM.from_config(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_hugging_face_models_are_looked_into(kind: str) -> None:
     source = HuggingFaceAdapter(hugging_face(kind), kind)
@@ -529,6 +534,7 @@ def test_hugging_face_models_are_looked_into(kind: str) -> None:
     assert len(position) == 3 * 2
 
 
+@pytest.mark.slow
 def test_a_hugging_face_folder_from_the_command_line(tmp_path: Path) -> None:
     for name in ("gpt2", "llama"):
         hugging_face(name).save_pretrained(tmp_path / name)

@@ -81,6 +81,7 @@ def test_work_of_packed_batches_is_that_of_their_examples() -> None:
     assert Work.of(batches) == Work(2 * alone.tokens, 2 * alone.predicted, 2 * alone.pairs)
 
 
+@pytest.mark.slow
 def test_the_peak_is_measured() -> None:
     peak = measure_peak(CPU)
     assert peak.precision == "fp32" and peak.flops > 1e8 and peak.flops_of_layer > 1e8
@@ -166,11 +167,14 @@ def test_trainer_sees_the_examples_of_our_first_steps() -> None:
     assert len(hugging_face.training_examples(few, steps=300)) == 20
 
 
-def test_the_clock_skips_the_warm_up() -> None:
+def test_the_clock_skips_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([10.0, 20.0, 26.0, 30.0, 40.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(seconds))
     clock = trainer.Clock(CPU, warm_up=4, stretch=2)
     for step in range(1, 11):
         clock.step_done(step)
-    assert len(clock.readings) == 4 and clock.first < clock.readings[0] and clock.seconds > 0
+    assert clock.first == 10.0 and clock.readings == [20.0, 26.0, 30.0, 40.0]
+    assert clock.seconds == 3.0, "the median of three stretches of two steps"
 
 
 @pytest.mark.parametrize("missing", ["transformers", "accelerate"])
@@ -210,6 +214,7 @@ def test_growth_keeps_the_tokens_of_a_step() -> None:
     assert [len(point.workload.runs()) for point in growth.points("fleet", "cpu")] == list(growth.FLEETS["cpu"])
 
 
+@pytest.mark.slow
 def test_a_process_is_timed_from_its_start() -> None:
     cold, warm = time_start(small_workload(), "cpu")
     assert (cold.cache, warm.cache) == ("cold", "warm")
@@ -217,6 +222,7 @@ def test_a_process_is_timed_from_its_start() -> None:
         assert times.process_seconds > times.start_up_seconds > 0
 
 
+@pytest.mark.slow
 def test_a_profile_accounts_for_a_step() -> None:
     times = list(profile_step(small_workload(), torch.device("cpu")))
     assert sum(each.share for each in times) == pytest.approx(1)
@@ -226,6 +232,7 @@ def test_a_profile_accounts_for_a_step() -> None:
     assert products >= 3 * (4 * layers + 1), "four products a layer and the logits, each forwards and twice backwards"
 
 
+@pytest.mark.slow
 def test_commands_print_a_table_and_write_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_unknown_study_suggests_a_name(lengthwise: Call) -> None:
     assert code == 2 and "did you mean 'quickstart'" in error
 
 
+@pytest.mark.slow
 def test_places_that_cannot_be_written(lengthwise: Call, study: Path, finished: tuple[Path, Results]) -> None:
     Path("file").write_text("mine")
     for out in ("file/runs", "/proc/nowhere/runs"):
@@ -169,6 +170,7 @@ def test_bad_words_for_sample_show_and_report(lengthwise: Call, finished: tuple[
         assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_damaged_results_are_named(lengthwise: Call, study: Path) -> None:
     assert lengthwise("run", study, "--device", "cpu")[0] == 0
     run = next(Path("runs/mine").glob("*/*/*/run.json"))
@@ -196,6 +198,7 @@ def test_from_study_to_tables(lengthwise: Call, study: Path) -> None:
         assert Path(name).stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_unfinished_runs_are_said_to_be_unfinished(lengthwise: Call, study: Path) -> None:
     assert lengthwise("run", study, "--device", "cpu")[0] == 0
     for file in Path("runs/mine").glob("*/alibi/*/finished.json"):
@@ -212,6 +215,7 @@ def test_unfinished_runs_are_said_to_be_unfinished(lengthwise: Call, study: Path
     assert "alibi" not in out.partition("\n")[2]
 
 
+@pytest.mark.slow
 def test_runs_that_others_train_are_said_to_be(lengthwise: Call, study: Path) -> None:
     assert lengthwise("run", study, "--device", "cpu", "--only", "encoding=none")[0] == 0
     run = Path("runs/mine/copy.repeat/alibi")
@@ -255,6 +259,7 @@ def test_results_without_rows_are_one_clear_line(lengthwise: Call, finished: tup
         assert code == 2 and error.count("\n") == 1 and "nothing" in error, (command, error)
 
 
+@pytest.mark.slow
 def test_lists_are_complete_and_machine_readable(lengthwise: Call) -> None:
     code, out, _ = lengthwise("list", "tasks", "--json")
     tasks = {row["name"]: row for row in json.loads(out)}
@@ -307,6 +312,7 @@ def test_dataset_writes_what_it_says(lengthwise: Call) -> None:
         assert not Path("x").exists(), words
 
 
+@pytest.mark.slow
 def test_bench_data_prints_and_writes_a_table(lengthwise: Call) -> None:
     code, out, _ = lengthwise("bench", "data", "--count", "300", "--out", "bench.json")
     rows = json.loads(Path("bench.json").read_text())["rows"]

@@ -114,6 +114,7 @@ def test_encodings_are_names_tables_or_schedules() -> None:
             read_encoding(wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_schedule_trains(tmp_path: Path) -> None:
     import json
 

@@ -35,6 +35,7 @@ def without(examples: Examples, buckets: set[int]) -> Examples:
     return examples.select(np.flatnonzero(~np.isin(examples.buckets, list(buckets))))
 
 
+@pytest.mark.slow
 @names
 def test_splits_share_no_prompt_across_seeds(name: str) -> None:
     task = make_task(name)
@@ -197,6 +198,7 @@ def test_packing_refuses_what_does_not_fit() -> None:
         pack(np.array([[5, 7], [5, 9]]), 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("name", ["copy.repeat", "addition", "scan", "summation", "sort.symbols"])
 def test_rows_of_the_best_width_are_full(name: str, device: str) -> None:

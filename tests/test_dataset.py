@@ -137,6 +137,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
             make_task(str(tmp_path / "x.jsonl"))
 
 
+@pytest.mark.slow
 def test_training_with_a_scratchpad_reports_answers(tmp_path: Path) -> None:
     table = small_table(tasks=["summation"], encodings=["none"], data__scratchpad="minimal", data__test_lengths=[5, 6])
     run_study(study_from(table), tmp_path / "s", "cpu")

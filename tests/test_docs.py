@@ -95,6 +95,7 @@ def execute(program: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ADDING, ids=lambda page: page.stem)
 def test_examples_run(page: Path, tmp_path: Path) -> None:
     """Files first, then the other blocks beside them, in the order of the page; at last every study expands."""

@@ -104,6 +104,7 @@ def place(pattern: str, what: str, file: Path) -> str:
     return pattern.replace("{}", rf"{what} \({file}\)").replace("{:LINE}", rf"{what} \({file}:\d+\)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BAD_TASKS)
 def test_a_wrong_task_is_refused_before_training(lengthwise: Call, write: Write, tmp_path: Path, kind: str) -> None:  # noqa: F811
     wrong, right, message = BAD_TASKS[kind]
@@ -233,6 +234,7 @@ def file_with(hook: str, answer: str) -> str:
     return EMPTY + method("contribute", "layout", f"Contribution({declared})") + method("asked", parameters, answer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", [*HOOKS, *FUNCTIONS])
 def test_a_wrong_answer_is_refused_before_training(lengthwise: Call, write: Write, tmp_path: Path, hook: str) -> None:  # noqa: F811
     wrong, message = (HOOKS | FUNCTIONS)[hook][-2:]

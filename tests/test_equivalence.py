@@ -176,6 +176,7 @@ def test_cells_at_the_floor_and_at_the_ceiling_tell_nothing() -> None:
     assert judge(Score(0.0, 0.0, 3), Score(0.0, 0.0, 3), 0.0).informative is False
 
 
+@pytest.mark.slow
 def test_the_interval_covers_what_it_says() -> None:
     """Three seeds of known spreads against three: at least nine times out of ten, and not always."""
     generator = np.random.default_rng(0)

@@ -82,6 +82,7 @@ def test_first_error_decides_the_kind() -> None:
     assert row["correct"] + row["wrong_symbol"] + row["stopped_early"] + row["ran_on"] == row["n"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", registry.encodings.names())
 @pytest.mark.parametrize("style", ["t5", "llama"])
 def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, style: str) -> None:
@@ -108,6 +109,7 @@ def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, s
     assert 0 < generated.mean() < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["none", "learned"])
 def test_what_follows_the_first_error_is_all_that_is_generated(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verdicts are those of generating everything, with some right, some wrong and some unreadable."""

@@ -68,6 +68,7 @@ for absent in ("hidden", "key"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="this is another process")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_compile_for_a_gpu_that_is_not_there_and_fit_its_registers() -> None:

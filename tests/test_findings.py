@@ -29,6 +29,7 @@ def packed(folder: Path) -> dict[str, bytes]:
     return {file.name.removesuffix(".jsonl.gz"): file.read_bytes() for file in (folder / "analysis").glob("*.jsonl.gz")}
 
 
+@pytest.mark.slow
 def test_a_collection_has_the_findings_of_the_folder_it_came_from(runs: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["collect", str(runs), "--out", str(tmp_path / "c")])
     assert done.exit_code == 0, done.output

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import slow
 
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
@@ -91,8 +92,8 @@ def train_plainly(
     return {name: p.detach() for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("encoding", ["none", "t5", "learned"])
-@pytest.mark.parametrize("row_width", [13, 24, 64])  # the longest example alone, a few, many
+@pytest.mark.parametrize("encoding", [slow("none"), "t5", slow("learned")])
+@pytest.mark.parametrize("row_width", [slow(13), 24, slow(64)])  # the longest example alone, a few, many
 def test_fifty_steps_in_a_fleet_equal_fifty_steps_alone(encoding: str, row_width: int) -> None:
     data, seeds, rates = sources(3), [3, 4, 5], [2e-3, 1e-3, 5e-4]
     fleet = train_fleet(data, seeds, rates, encoding, row_width)
@@ -102,6 +103,7 @@ def test_fifty_steps_in_a_fleet_equal_fifty_steps_alone(encoding: str, row_width
             torch.testing.assert_close(value, alone[name], rtol=0, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.slow
 def test_norms_decay_or_keep_their_weights_as_the_recipe_says() -> None:
     data = sources(2)
     fleet = train_fleet(data, [3, 4], [2e-3, 1e-3], "t5", 24, replace(RECIPE, decay_norms=False))

@@ -20,6 +20,7 @@ FILES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="this is such a process")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("file", FILES)

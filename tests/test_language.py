@@ -237,6 +237,7 @@ def test_documents_cut_for_many_cores_have_the_same_tokens(
         np.testing.assert_array_equal(cut.documents(split).starts, store.documents(split).starts)
 
 
+@pytest.mark.slow
 def test_one_huge_line_is_a_document(tmp_path: Path) -> None:
     letters = "".join(chr(97 + number) for number in stream(0, "letters").integers(26, size=300_000))
     for split, text in (("train", letters), ("validation", " " * 200_000 + "end")):
@@ -338,6 +339,7 @@ def numbered(sizes: list[int]) -> Documents:
     return Documents(np.arange(starts[-1], dtype=np.uint32), starts)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=40), st.integers(2, 24))
 def test_no_boundary_is_lost(sizes: list[int], context: int) -> None:
     """Each token but a document's first is predicted once, from the one before it, among its own document alone."""
@@ -484,6 +486,7 @@ def test_the_small_size_has_as_many_weights_as_it_says() -> None:
 # Training.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["none", "rotary", ["rotary", "none"]], ids=str)
 def test_the_loss_falls(encoding: Any, corpus: Path, store: TokenStore, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -526,6 +529,7 @@ class Killed(Exception):
     """Raised in the middle of training, as a signal would break it off."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
 def test_killed_between_saves_it_ends_with_the_same_bits(
     sharded: bool, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -672,6 +676,7 @@ def torchrun(corpus: Path, out: Path, *options: str, **environment: str) -> subp
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
 def test_two_processes_take_the_steps_of_one(sharded: bool, corpus: Path, tmp_path: Path) -> None:
     """Gradients are means over all targets, though one process has more padding than the other."""
@@ -691,12 +696,14 @@ def test_two_processes_take_the_steps_of_one(sharded: bool, corpus: Path, tmp_pa
     assert read_json(tmp_path / "two/run.json")["processes"] == 2
 
 
+@pytest.mark.slow
 def test_a_sharded_run_that_is_stopped_leaves_no_threads(corpus: Path, tmp_path: Path) -> None:
     done = torchrun(corpus, tmp_path / "two", "--sharded", STOPS="yes")
     assert done.returncode != 0 and "Finished" not in done.stdout
     assert "SIGABRT" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_one_process_cannot_do_is_said_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = torchrun(tmp_path / "empty", tmp_path / "run")
@@ -710,6 +717,7 @@ def test_rows_that_cannot_be_divided_are_an_error() -> None:
         Processes(0, 3).part(8)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="this is that process")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_in_a_process_of_their_own() -> None:

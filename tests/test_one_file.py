@@ -86,6 +86,7 @@ def call(folder: Path, *words: str, fails: bool = False) -> str:
 COMMAND = ("-c", "from lengthwise.cli import main; main()")
 
 
+@pytest.mark.slow
 def test_list_sample_run_show_and_report_find_them(folder: Path) -> None:
     from test_command_line import toml
 
@@ -102,6 +103,7 @@ def test_list_sample_run_show_and_report_find_them(folder: Path) -> None:
     assert "squared(factor=0.1)" in (folder / "toy.html").read_text()
 
 
+@pytest.mark.slow
 def test_contract_tests_cover_them(folder: Path) -> None:
     tests = Path(__file__).parent
     words = ("-m", "pytest", "-p", "no:cacheprovider", "-k", "squared", str(tests / "test_encoding_contract.py"))
@@ -109,6 +111,7 @@ def test_contract_tests_cover_them(folder: Path) -> None:
     assert int(out.split(" passed")[0].split()[-1]) >= 10
 
 
+@pytest.mark.slow
 def test_contract_tests_catch_a_broken_one(folder: Path) -> None:
     """An encoding that looks at the tensor's index instead of the positions."""
     broken = (
@@ -130,6 +133,7 @@ def test_contract_tests_catch_a_broken_one(folder: Path) -> None:
     assert " failed" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -62,6 +62,7 @@ for dtype in ("*bf16", "*fp32"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="this is another process")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_compile_for_a_gpu_that_is_not_there_and_read_16_bytes_at_a_time() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from conftest import slow
 from drawings import assert_same_drawing
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +23,10 @@ def _load() -> ModuleType:
 PAGES = _load()
 
 
-@pytest.mark.parametrize("file", [*PAGES.PAGES.values(), *PAGES.PICTURES], ids=lambda file: Path(file).name)
+DRAWN = [*(page for page in PAGES.PAGES.values() if page.name != "README.md"), *PAGES.PICTURES]
+
+
+@pytest.mark.parametrize("file", [PAGES.PAGES["README.md.jinja"], *map(slow, DRAWN)], ids=lambda file: Path(file).name)
 def test_pages_and_pictures_are_what_the_results_make_them(file: Path | str) -> None:
     if isinstance(file, str):
         assert_same_drawing((ROOT / "docs/pictures" / file).read_text(), PAGES.picture(file))  # make pages

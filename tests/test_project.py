@@ -42,6 +42,7 @@ def test_readme_names_files_that_exist() -> None:
         assert (ROOT / target).exists(), target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_readme_commands_run(command: str, tmp_path: Path) -> None:
     words = command.split()
@@ -63,6 +64,7 @@ def test_readme_commands_run(command: str, tmp_path: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.slow
 def test_readme_python_runs(tmp_path: Path) -> None:
     first = blocks("python")[0]
     assert len([line for line in first.splitlines() if line.strip()]) <= 10
@@ -98,6 +100,7 @@ def test_quickstart_results_say_what_the_readme_says() -> None:
     assert mean["sinusoidal"] <= 0.2 and mean["rotary"] <= 0.2
 
 
+@pytest.mark.slow
 def test_battery_results_are_whole_and_say_who_is_first_and_last() -> None:
     from lengthwise.records.comparison import compare
     from lengthwise.records.rows import load_results

@@ -89,6 +89,7 @@ def test_regions_of_published_pieces_are_those_of_the_text(name: str) -> None:
     assert regions is not None and set((regions == Region.SEPARATOR).sum(1)) == {4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crossing", [False, True])
 @pytest.mark.parametrize("name", ["copy.words", "scan"])
 def test_regions_of_any_tokenizer(name: str, crossing: bool, tmp_path: Path) -> None:
@@ -151,6 +152,7 @@ def test_tasks_without_separator_are_told_apart() -> None:
         region_material(run, 2)
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_leaves_no_token_to_the_separator_is_refused(tmp_path: Path) -> None:
     bytes_tokenizer(tmp_path / "bytes.json", crossing=True)
     (run, *_) = small_study(tasks=["scan"], data={"examples": 0, "tokens": str(tmp_path / "bytes.json")}).runs()

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from conftest import slow
 from synthetic import write_battery
 from synthetic_analysis import write_analysis
 
@@ -99,7 +100,7 @@ def downloaded(tab: Any, button: Any) -> str:
     return Path(waiting.value.path()).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), slow(1280, "dark"), slow(390, "light")])
 def test_every_tab_shows_and_can_be_read(battery: Path, browser: Any, width: int, scheme: str) -> None:
     with Watched(browser, battery, width, scheme) as tab:
         assert tab.get_by_role("tab").all_inner_texts() == TABS
@@ -116,6 +117,7 @@ NAMES = """() => [...document.querySelectorAll("[role=tabpanel] tbody th:first-c
 """Widths of what stays in view while tables scroll."""
 
 
+@pytest.mark.slow
 def test_names_leave_room_for_numbers_on_a_phone(battery: Path, browser: Any) -> None:
     with Watched(browser, battery, 390) as tab:
         for name in TABS:
@@ -127,6 +129,7 @@ def test_names_leave_room_for_numbers_on_a_phone(battery: Path, browser: Any) ->
         assert sign["y"] < button["y"] + 20 and button["x"] > sign["x"], "a sign stands beside its name"
 
 
+@pytest.mark.slow
 def test_colours_are_switched_and_kept(battery: Path, browser: Any) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     with Watched(browser, battery) as tab:
@@ -171,6 +174,7 @@ def test_keyboard_moves_through_tabs_and_curves(battery: Path, browser: Any) -> 
         assert tab.locator("#runs").is_visible()
 
 
+@pytest.mark.slow
 def test_curves_show_what_is_chosen(battery: Path, browser: Any) -> None:
     with Watched(browser, battery) as tab:
         panel = choose(tab, "By length")
@@ -194,6 +198,7 @@ def test_curves_show_what_is_chosen(battery: Path, browser: Any) -> None:
         assert panel.get_by_role("table", name="parity: exact match by length").is_visible()
 
 
+@pytest.mark.slow
 def test_runs_are_filtered_and_described(battery: Path, browser: Any) -> None:
     with Watched(browser, battery) as tab:
         panel = choose(tab, "Runs")
@@ -249,6 +254,7 @@ def test_failures_are_filtered_and_marked(battery: Path, browser: Any) -> None:
         assert panel.locator("#failure-count").inner_text().startswith("0 of ")
 
 
+@pytest.mark.slow
 def test_every_table_and_figure_can_be_downloaded(battery: Path, browser: Any) -> None:
     with Watched(browser, battery) as tab:
         panel = choose(tab, "Overview")
@@ -283,6 +289,7 @@ def test_everybody_can_use_it(battery: Path, browser: Any) -> None:
         assert len(tab.evaluate(CONTRASTS)) == 1
 
 
+@pytest.mark.slow
 def test_page_without_scripts_is_one_long_page(battery: Path, browser: Any) -> None:
     context = browser.new_context(java_script_enabled=False)
     tab = context.new_page()
@@ -293,6 +300,7 @@ def test_page_without_scripts_is_one_long_page(battery: Path, browser: Any) -> N
     context.close()
 
 
+@pytest.mark.slow
 def test_without_failures_and_with_one_of_everything(tmp_path: Path, browser: Any) -> None:
     write_battery(tmp_path / "runs", ["scan"], ("none",), (1,), failures=0)
     write_page(load_results(tmp_path / "runs"), tmp_path / "report.html")
@@ -312,6 +320,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_training_shows_and_can_be_read(trained: Path, browser: Any, width: int, scheme: str) -> None:
     with Watched(browser, trained, width, scheme) as tab:
@@ -329,6 +338,7 @@ def test_training_shows_and_can_be_read(trained: Path, browser: Any, width: int,
         assert tip.get_attribute("title").startswith("seed 1: ")
 
 
+@pytest.mark.slow
 def test_lines_of_training_show_what_is_chosen(trained: Path, browser: Any) -> None:
     with Watched(browser, trained) as tab:
         panel = choose(tab, "During training")
@@ -363,6 +373,7 @@ def test_lines_of_training_show_what_is_chosen(trained: Path, browser: Any) -> N
         assert "training step" in {text.text for text in ElementTree.fromstring(drawing).iter()}
 
 
+@pytest.mark.slow
 def test_whole_battery_is_small_and_opens(tmp_path: Path, browser: Any, capsys: pytest.CaptureFixture[str]) -> None:
     write_battery(tmp_path / "runs", validations=10)
     results = load_results(tmp_path / "runs")
@@ -392,6 +403,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs / "report.html"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_findings_show_and_can_be_read(analysed: Path, browser: Any, width: int, scheme: str) -> None:
     with Watched(browser, analysed, width, scheme) as tab:
@@ -404,6 +416,7 @@ def test_findings_show_and_can_be_read(analysed: Path, browser: Any, width: int,
         assert tab.evaluate(ACCESSIBILITY) == []
 
 
+@pytest.mark.slow
 def test_findings_are_chosen_and_downloaded(analysed: Path, browser: Any) -> None:
     with Watched(browser, analysed) as tab:
         panel = choose(tab, "Why")
@@ -427,6 +440,7 @@ def test_findings_are_chosen_and_downloaded(analysed: Path, browser: Any) -> Non
         assert "distance, linear probe" in {text.text for text in ElementTree.fromstring(drawing).iter()}
 
 
+@pytest.mark.slow
 def test_folded_findings_unfold(analysed: Path, browser: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(why_page, "UNFOLDED", 0)
     analysis = load_analysis(analysed.parent / "analysis")
@@ -490,6 +504,7 @@ def test_attention_is_explored_by_keyboard(analysed: Path, browser: Any) -> None
         assert panel.locator("#map-form [name=head]").input_value() == "3", "what was chosen stays"
 
 
+@pytest.mark.slow
 def test_attention_is_explored_by_pointer(analysed: Path, browser: Any) -> None:
     with Watched(browser, analysed) as tab:
         panel = choose(tab, "Attention explorer")

@@ -196,6 +196,7 @@ TABS = ["Perplexity", "Passkeys", "Scales", "Entropy", "Method"]
 needs_chromium = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs /usr/bin/chromium: apt-get install chromium")
 
 
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_every_tab_shows_and_can_be_read(page: Path, browser: Any, width: int, scheme: str) -> None:
@@ -209,6 +210,7 @@ def test_every_tab_shows_and_can_be_read(page: Path, browser: Any, width: int, s
             assert tab.evaluate(ACCESSIBILITY) == [], name
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_names_leave_room_for_numbers_on_a_phone(page: Path, browser: Any) -> None:
     with Watched(browser, page, 390) as tab:
@@ -227,6 +229,7 @@ def test_claims_have_a_heading(page: Path) -> None:
     assert heading in text
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_keyboard_and_downloads(page: Path, browser: Any) -> None:
     with Watched(browser, page) as tab:

@@ -53,6 +53,7 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
+@pytest.mark.slow
 def test_without_findings_the_page_is_as_it_was(results: Results, analysis: AnalysisRows, tmp_path: Path) -> None:
     plain = text_of(results, tmp_path / "plain.html", None)
     assert plain == text_of(results, tmp_path / "empty.html", AnalysisRows())
@@ -287,6 +288,7 @@ def test_what_does_not_fit_is_left_out_seen_lengths_first(
     assert attention_maps.packed(results, analysis, 0)["maps"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharp", [True, False])
 def test_base_size_stays_below_five_megabytes(tmp_path: Path, sharp: bool) -> None:
     """Five encodings, 12 layers of 12 heads, examples of 60 tokens: trained heads fit whole; noise does not."""
@@ -300,6 +302,7 @@ def test_base_size_stays_below_five_megabytes(tmp_path: Path, sharp: bool) -> No
     assert ("maps are here" in text) == (len(pack["maps"]) < 10)
 
 
+@pytest.mark.slow
 def test_a_whole_battery_stays_below_five_megabytes(tmp_path: Path) -> None:
     """All analyses of all 17 tasks: the first stands in the page, the others are folded up, none is lost."""
     write_battery(tmp_path / "runs", seeds=(1,))

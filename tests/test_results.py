@@ -91,6 +91,7 @@ def test_interval_is_as_wide_as_theory_says() -> None:
     assert high - low == pytest.approx(2 * 1.96 * np.std(values) / 20, rel=0.1)
 
 
+@pytest.mark.slow
 def test_table_is_a_data_frame(finished: tuple[Path, Results]) -> None:
     _, results = finished
     frame = results.table()

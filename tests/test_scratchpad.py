@@ -163,6 +163,7 @@ def test_gold_text_of_every_format_scores(name: str, scratchpad: str) -> None:
         assert judge_text(task, Scratchpad(scratchpad), gold, gold) is Verdict.RIGHT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPPED)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**32))
@@ -279,6 +280,7 @@ def test_near_misses_score_nothing_and_say_why(name: str, scratchpad: str) -> No
     assert judge_text(task, chosen, np.append(gold[: thus + 1], vocabulary.end), gold) is Verdict.UNPARSED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scratchpad", FORMATS[1:])
 @pytest.mark.parametrize("name", STEPPED)
 def test_a_right_answer_counts_whatever_comes_before_it(name: str, scratchpad: str) -> None:

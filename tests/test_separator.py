@@ -165,6 +165,7 @@ def call(*words: str) -> Any:
     return CliRunner().invoke(app, ["analyze", "separator", *words])
 
 
+@pytest.mark.slow
 def test_all_kinds_leave_rows_and_tables_of_eighty_columns(trained: Path) -> None:
     done = call(str(trained), "--device", "cpu", "--count", "4")
     assert done.exit_code == 0, done.output
@@ -190,6 +191,7 @@ def test_all_kinds_leave_rows_and_tables_of_eighty_columns(trained: Path) -> Non
         }
 
 
+@pytest.mark.slow
 def test_what_is_there_is_read_and_collected(trained: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     words = [str(trained), "--device", "cpu", "--count", "4", "--json"]
     first = call(*words)
@@ -209,6 +211,7 @@ def test_what_is_there_is_read_and_collected(trained: Path, monkeypatch: pytest.
         assert found and sorted(map(str, found)) == sorted(map(str, kept))
 
 
+@pytest.mark.slow
 def test_nothing_hidden_is_what_other_analyses_find(trained: Path) -> None:
     """Exact match and kinds of errors of the same model on the same examples, read in another way."""
     words = [str(trained), "--device", "cpu", "--count", "20", "--json"]
@@ -227,6 +230,7 @@ def test_nothing_hidden_is_what_other_analyses_find(trained: Path) -> None:
     assert len({tuple(row["unseen"][key] for key in errors) for row in plain}) > 1, "not all models alike"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

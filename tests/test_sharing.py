@@ -42,6 +42,7 @@ def test_a_run_that_others_train_is_not_trained_anew(tmp_path: Path, study: Any,
     claim.give_up()
 
 
+@pytest.mark.slow
 def test_a_part_of_a_begun_fleet_goes_on_with_the_whole(tmp_path: Path) -> None:
     run_study(BOTH, tmp_path / "whole", "cpu")
     interrupt_at(BOTH, tmp_path / "s", 18)

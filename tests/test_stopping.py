@@ -100,6 +100,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return logged(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "interrupts"), [(signal.SIGINT, FOREGROUND), (signal.SIGTERM, BACKGROUND)])
 def test_an_interrupted_run_goes_on_where_it_was(
     number: int, interrupts: str, tmp_path: Path, whole: dict[str, bytes]
@@ -115,12 +116,14 @@ def test_an_interrupted_run_goes_on_where_it_was(
     assert before and all(after[name].startswith(rows) for name, rows in before.items()), "nothing was done again"
 
 
+@pytest.mark.slow
 def test_the_ctrl_c_of_others_does_not_stop_a_run_in_the_background(tmp_path: Path) -> None:
     """A terminal sends it to all that a script has started, and what it started with `&` is to ignore it."""
     code, said = signalled(study(16, tmp_path / "s", "--workers", "1"), signal.SIGINT, BACKGROUND)
     assert code == 0 and "Finished" in said and "stopping" not in said, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "interrupts"), [(signal.SIGINT, FOREGROUND), (signal.SIGTERM, BACKGROUND)])
 def test_interrupted_workers_save_what_they_have_reached(number: int, interrupts: str, tmp_path: Path) -> None:
     # So many steps that none of them can end by itself; the first validation is when something is logged.
@@ -136,6 +139,7 @@ def test_interrupted_workers_save_what_they_have_reached(number: int, interrupts
     assert list(tmp_path.rglob("state.safetensors")), said
 
 
+@pytest.mark.slow
 def test_a_language_model_that_is_interrupted_goes_on(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     for number in range(30):

@@ -85,6 +85,7 @@ CUTS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CUTS)
 def test_a_table_that_was_cut_off_becomes_whole_again(
     name: str, made: Path, twins: tuple[LoadedModel, LoadedModel], tmp_path: Path
@@ -96,6 +97,7 @@ def test_a_table_that_was_cut_off_becomes_whole_again(
     assert {file: (tmp_path / file).read_bytes() for file in whole} == whole
 
 
+@pytest.mark.slow
 def test_a_line_without_some_of_its_rows_is_measured_again_in_its_place(
     made: Path, twins: tuple[LoadedModel, LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

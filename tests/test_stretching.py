@@ -208,6 +208,7 @@ class LargestTensor(TorchDispatchMode):
 LONG = 8192
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [None, {"name": "uniform-scale", "slope": 0.3}, {"name": "head-scale"}])
 def test_a_long_row_makes_no_square(table: dict[str, Any] | None) -> None:
     model = extended(random_model(), [make_extension(table)] if table else [], LONG)
@@ -620,6 +621,7 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_checkpoint_has_the_same_logits_here(name: str, tmp_path: Path) -> None:
     theirs = checkpoint(tmp_path, **CHECKPOINTS[name])
@@ -797,6 +799,7 @@ SHORT = TableSettings(
 )
 
 
+@pytest.mark.slow
 def test_the_table_goes_on_where_it_was_stopped(
     nope: LoadedModel, rope: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -837,6 +840,7 @@ def test_the_table_goes_on_where_it_was_stopped(
         ExtensionTable(nope, rope, dataclasses.replace(SHORT, times=(1, 2, 4096)), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_search_goes_on_with_the_contexts_that_are_left(
     nope: LoadedModel, rope: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -871,6 +875,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     yield called
 
 
+@pytest.mark.slow
 def test_commands(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
     run, device = folder / "none", ("--device", "cpu")
     few = ("--windows", 3, "--scored", 16, *device)
@@ -975,6 +980,7 @@ def test_a_study_trains_twins_and_makes_the_table(folder: Path, tmp_path: Path, 
     assert changed <= {"table.md", "lock"}, "what is done is not done again"
 
 
+@pytest.mark.slow
 def test_a_study_from_a_prepared_folder(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
     """No texts are needed any more: neither for training with key-recall rows, nor for any line of the table."""
     prepared = tmp_path / "prepared"

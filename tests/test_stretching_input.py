@@ -20,6 +20,8 @@ from lengthwise.language.corpus import Corpus
 
 __all__ = ["folder"]
 
+pytestmark = pytest.mark.slow  # twins are trained for it once more
+
 
 def extend(*words: object) -> Result:
     return CliRunner().invoke(app, ["extend", *map(str, words)], catch_exceptions=True)

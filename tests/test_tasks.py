@@ -124,6 +124,7 @@ def test_gold_answers_are_read_back(name: str) -> None:
             assert task.read_answer(f"{target} {target}") is None
 
 
+@pytest.mark.slow
 @names
 def test_listed_examples_are_all_different_and_what_is_drawn(name: str) -> None:
     task = registry.tasks.get(name)()
@@ -169,6 +170,7 @@ def test_few_symbols_are_listed_completely(name: str) -> None:
     assert {task.text(drawn, i) for i in range(500)} == texts
 
 
+@pytest.mark.slow
 @copies
 def test_chance_is_what_a_blind_guesser_gets(name: str) -> None:
     cls = registry.tasks.get(name)

@@ -102,6 +102,7 @@ def test_published_facts(name: str) -> None:
 # SCAN
 
 
+@pytest.mark.slow
 def test_scan_has_every_command_once() -> None:
     task = Scan()
     assert task.buckets(task.test_lengths) == SCAN_TEST_LENGTHS
@@ -255,6 +256,7 @@ def test_pcfg_samples_are_well_formed(functions: int) -> None:
         assert len(words) <= LONGEST_PROMPT and len(target.split()) <= LONGEST_RESULT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("functions", "original"), [*PCFG_DEV.items(), *PCFG_TEST.items()])
 def test_pcfg_samples_resemble_the_original(functions: int, original: tuple[int, float, float, float]) -> None:
     task = Pcfg(Pcfg.Config(test_set="sampled"))
@@ -266,6 +268,7 @@ def test_pcfg_samples_resemble_the_original(functions: int, original: tuple[int,
     assert np.mean([len(target.split()) for _, target in pairs]) == pytest.approx(result_symbols, rel=0.2)
 
 
+@pytest.mark.slow
 def test_pcfg_training_set_resembles_the_original() -> None:
     task = Pcfg()
     drawn = draw(task, Split.TRAIN, task.train_lengths, 10_000, 0)

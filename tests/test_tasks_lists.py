@@ -139,6 +139,7 @@ def test_lego_asks_for_the_whole_second_half_of_each_chain(length: int) -> None:
     assert all(sorted(places) == expected for places in asked.values())
 
 
+@pytest.mark.slow
 def test_lego_values_and_names_are_even_and_a_cut_chain_favours_no_query() -> None:
     drawn = [lego_parts(texts(make("lego"), 8, 1, seed=seed)[0][0]) for seed in range(1200)]
     places = Counter([clause[0] for clause in clauses].index(query) for clauses, query in drawn)
@@ -229,6 +230,7 @@ def test_needle_depth_and_digits_are_uniform() -> None:
     assert len(filler) == 50 and all(near(count, 900) for count in filler.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes", "length"),
     [

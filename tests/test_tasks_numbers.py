@@ -204,6 +204,7 @@ def test_same_seed_same_bytes_and_other_seed_others(name: str) -> None:
     assert one.tokens.tobytes() != other.tokens.tobytes()
 
 
+@pytest.mark.slow
 @names
 def test_listed_examples_are_all_different_and_complete(name: str) -> None:
     expected = {
@@ -352,6 +353,7 @@ def test_answers_of_another_form_are_none() -> None:
 # Steps.
 
 
+@pytest.mark.slow
 @names_with_steps
 @settings(max_examples=25, deadline=None)
 @given(length=st.integers(1, 20), seed=st.integers(0, 2**32))
@@ -366,6 +368,7 @@ def test_there_are_32_formats() -> None:
     assert len(set(FORMATS)) == 32
 
 
+@pytest.mark.slow
 @names_with_steps
 @pytest.mark.parametrize("scratchpad", [*FORMATS, *PUBLISHED])
 def test_every_format_is_read_back(name: str, scratchpad: str) -> None:

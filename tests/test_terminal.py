@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import slow
 from rich.console import Console, RenderableType
 
 from lengthwise.analysis.tables import distance_tables
@@ -41,7 +42,7 @@ def printed(things: list[RenderableType], width: int) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize("width", [60, 80, slow(100), slow(200)])
 def test_show_keeps_names_and_numbers_whole(battery: Results, width: int) -> None:
     lines = printed(show_tables(battery), width)
     assert not [line for line in lines if "…" in line]

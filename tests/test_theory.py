@@ -60,6 +60,7 @@ def test_later_logits_are_content_less_distance(length: int, case: Case) -> None
     assert result.logit_error <= ROUNDING[case.precision] * length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [FP64, BYPASSED], ids=lambda case: case.name)
 def test_later_logits_are_content_less_distance_up_to_4096(case: Case) -> None:
     assert theory.verify_relative(4096, 50, case).logit_error <= ROUNDING[case.precision] * 4096

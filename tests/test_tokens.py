@@ -66,6 +66,7 @@ def test_pieces_of_every_published_task_are_the_tokenizers(name: str) -> None:
     assert_whole_texts_agree(task, task.formatted(examples_of(task), Scratchpad()), tokens, T5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scratchpad", FORMATS[1:])
 def test_pieces_of_every_scratchpad_are_the_tokenizers(scratchpad: str) -> None:
     for name in registry.tasks.names():
@@ -200,6 +201,7 @@ def test_the_same_tokenizer_from_a_file_is_the_same(name: str, t5_file: str) -> 
     assert np.array_equal(table.convert(kept).tokens, file.convert(kept).tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crossing", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_any_tokenizer_makes_what_it_makes_of_whole_texts(name: str, crossing: bool, tmp_path: Path) -> None:

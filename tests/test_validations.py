@@ -207,6 +207,7 @@ def test_the_rule_of_the_best_checkpoint_is_said() -> None:
     assert best_rules(unknown) == ["the one with the highest exact match in distribution"]
 
 
+@pytest.mark.slow
 def test_the_committed_results_swing_as_they_say() -> None:
     """T5 at base size, and every cell of the battery: swings from the rows themselves, the figure of every task."""
     one = load_results(RESULTS / "nope-paper")
