@@ -100,7 +100,7 @@ class Waves(Encoding):
 
 
 class Slopes(Encoding):
-    """Two numbers a head that are added up: PyTorch finds one gradient for both. And one that has none."""
+    """Two numbers a head that are added up: PyTorch finds one gradient for both. And one whose gradient is 0."""
 
     name = "slopes"
 
@@ -112,7 +112,8 @@ class Slopes(Encoding):
         return Contribution(distance_bias=self.penalty)
 
     def penalty(self, distances: Tensor) -> Tensor:
-        return -self._slopes().view(-1, *[1] * distances.ndim) * distances.float().log1p()
+        slopes_H = self._slopes() + 0 * self.idle
+        return -slopes_H.view(-1, *[1] * distances.ndim) * distances.float().log1p()
 
     def _slopes(self) -> Tensor:
         return self.one + self.other
