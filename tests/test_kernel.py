@@ -283,7 +283,9 @@ class TestInterpreted:
             return backward(*(x[None] for x in tensors), None, None, 0.2, 0.25)
 
         angles = torch.linspace(0, 3, 3 * 16 * 4).view(3, 1, 16, 4)
-        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), turns_of(angles), key)
+        biases = torch.linspace(-1, 1, 3 * 16).view(3, 1, 1, 16), torch.linspace(1, -2, 3 * 16).view(3, 1, 1, 16)
+        window = torch.tensor([[3], [16], [7]], dtype=torch.int32)
+        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), turns_of(angles), key, *biases, window)
         alone = [one(*each) for each in zip(*arguments, strict=True)]
         expected = tuple(torch.stack(parts).double() for parts in zip(*alone, strict=True))
         close(vmap(one)(*arguments), expected, 1e-6)
@@ -306,7 +308,8 @@ class TestInterpreted:
 
     def test_the_operators_keep_their_promises(self) -> None:
         projected, segments, table, key = inputs(2, 1, 16, 1, 16)
-        operator = torch.ops.lengthwise.attention.default
-        torch.library.opcheck(
-            operator, (torch.stack(heads(projected, 16), dim=3), segments, table, None, key, 0.1, 0.25)
-        )
+        operator, joined = torch.ops.lengthwise.attention.default, torch.stack(heads(projected, 16), dim=3)
+        row, column = (torch.linspace(-1, end, 32).view(2, 1, 1, 16).requires_grad_() for end in (1, 2))
+        window = torch.tensor([[3], [16]], dtype=torch.int32)
+        for others in ((None, None, None), (row, column, window)):
+            torch.library.opcheck(operator, (joined, segments, table, None, key, *others, 0.1, 0.25))
