@@ -16,9 +16,11 @@ from lengthwise.encodings.encoding import Geometry
 from lengthwise.errors import UserError
 from lengthwise.model.build import Lengths, build, make_encoding
 from lengthwise.model.config import ModelConfig
+from lengthwise.model.trace import Trace
 from lengthwise.study import load_study, study_from
 from lengthwise.training.checkpoint import run_from
 from lengthwise.training.fleet import Fleet
+from lengthwise.training.trainer import resolved_encodings
 
 CONFIG = ModelConfig(style="llama", layers=2, width=32, heads=4, feed_forward=40)
 GEOMETRY = replace(Geometry.of(32, 4, 2), logit_scale=CONFIG.logit_scale)
@@ -218,3 +220,83 @@ def test_a_normaliser_that_attends_to_nothing_sums_below_one(outside: Path) -> N
     logits: Tensor = torch.tensor([[[[0.0, -math.inf]]]])
     assert normalizer is not None
     torch.testing.assert_close(normalizer(logits, layout), torch.tensor([[[[0.5, 0.0]]]]))
+
+
+WITHIN = '''
+from lengthwise.encodings.encoding import Contribution, Encoding
+
+class Within(Encoding):
+    """Three keys at most."""
+    name = "within"
+    def contribute(self, layout):
+        return Contribution(window=3)
+'''
+CENTRED = '''
+from torch import nn
+from lengthwise.encodings.encoding import Contribution, Encoding
+
+class Centred(Encoding):
+    """Logits times a number of the key that the layer's input says, less their mean over keys that are seen."""
+    name = "centred"
+    reads_layer = True
+    def __init__(self, config, geometry):
+        super().__init__(config, geometry)
+        self.gate = nn.Linear(geometry.width, 1, bias=False)
+    def token_numbers(self, layer_input_BTD):
+        return self.gate(layer_input_BTD).float()
+    def contribute(self, layout):
+        return Contribution(score=self.score, output=self.output)
+    def score(self, scores):
+        column = scores.logits_BHTS * scores.layout.token_numbers_BSC.movedim(-1, 1)[:, :, None]
+        seen = scores.visible_BTS[:, None]
+        return column - column.masked_fill(~seen, 0).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
+    def output(self, mixed, layout):
+        assert layout.token_numbers_BSC.shape[-1] == 1
+        return mixed
+'''
+
+
+def test_who_counts_keys_knows_what_a_window_of_the_same_layer_hides(outside: Path) -> None:
+    (outside / "encodings/within.py").write_text(WITHIN)
+    _forget()
+    tokens_BT = torch.ones(1, 6, dtype=torch.long)
+    for order in (["within", "log-scale"], ["log-scale", "within"]):
+        model = model_of(order)
+        scale = model.layout(tokens_BT).contribution(model.encoding_at(0)).scale
+        torch.testing.assert_close(scale.flatten(), 1 + torch.tensor([1.0, 2, 3, 3, 3, 3]).log())
+        blocks = model.layout(tokens_BT).queries(torch.tensor([1, 4])).contribution(model.encoding_at(0)).scale
+        torch.testing.assert_close(blocks.flatten(), 1 + torch.tensor([2.0, 3]).log())
+
+
+def test_each_method_is_shown_the_numbers_that_it_made_itself(outside: Path) -> None:
+    """Also in what is called later: changes of scores and of the output. By hand, one layer."""
+    (outside / "encodings/centred.py").write_text(CENTRED)
+    (outside / "encodings/within.py").write_text(WITHIN)
+    _forget()
+    model = model_of(["gated", "centred", "within"])
+    tokens_BT = torch.randint(1, 20, (1, 7), generator=torch.Generator().manual_seed(1))
+    trace = Trace()
+    with torch.no_grad():
+        model(tokens_BT, trace=trace)
+        block = model.blocks[0]
+        x_TD = block.attention_norm(model.embedding(tokens_BT))[0]
+        gated, centred, _ = model.encoding_at(0).methods
+        gate_TH, factor_T = gated.gate(x_TD) * gated.slope, centred.gate(x_TD)[:, 0]
+        content_HTS = trace.layers[0].content_BHTS[0]
+        for t in range(7):
+            seen = range(max(0, t - 2), t + 1)
+            for head in range(4):
+                raw = [(content_HTS[head, t, s] + gate_TH[s, head]) * factor_T[s] for s in seen]
+                expected = torch.stack(raw) - torch.stack(raw).mean()
+                found = trace.layers[0].logits_BHTS[0, head, t, seen.start : seen.stop]
+                torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+                assert (trace.layers[0].logits_BHTS[0, head, t, : seen.start] == -math.inf).all()
+
+
+def test_a_run_says_how_its_attention_is_computed(outside: Path) -> None:
+    (outside / "encodings/centred.py").write_text(CENTRED)
+    _forget()
+    layers = read_encoding([["rotary", "alibi"], "centred"]).resolved().layers
+    told = resolved_encodings(build(replace(CONFIG, width=64), 20, layers, Lengths(16, 16)))
+    assert told["rotary+alibi"]["attention"] == "fused"
+    assert told["centred"]["attention"] == "eager: scores are changed"

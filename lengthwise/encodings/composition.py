@@ -39,14 +39,30 @@ class Composition(Encoding):
         return x_BTD
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        numbers: Sequence[Tensor | None] = [None for _ in self.numbers]
-        if layout.token_numbers_BSC is not None:
-            numbers = layout.token_numbers_BSC.split(self.numbers, dim=-1)
-        seen = (
-            replace(layout, token_numbers_BSC=own if size else None)
-            for own, size in zip(numbers, self.numbers, strict=True)
+        found = [self._own(layout, index).contribution(method) for index, method in enumerate(self._parts())]
+        window = combine(found).window
+        if window is not None and layout.window is None:
+            # Who counts the keys that a query sees must know what a window hides.
+            said = layout.once(None, f"within {window}", dict)
+            return self.contribute(replace(layout, window=window, _said=said))
+        return combine([self._seeing_its_own(each, index) for index, each in enumerate(found)])
+
+    def _own(self, layout: AttentionLayout, index: int) -> AttentionLayout:
+        """The layout as one method sees it: with the numbers of tokens that it made itself."""
+        if layout.token_numbers_BSC is None:
+            return layout
+        numbers = layout.token_numbers_BSC.split(self.numbers, dim=-1)[index]
+        return replace(layout, token_numbers_BSC=numbers if self.numbers[index] else None)
+
+    def _seeing_its_own(self, contribution: Contribution, index: int) -> Contribution:
+        """What is called later is shown the layout of its method, too."""
+        score, normalizer, output = contribution.score, contribution.normalizer, contribution.output
+        return replace(
+            contribution,
+            score=score and (lambda scores: score(replace(scores, layout=self._own(scores.layout, index)))),
+            normalizer=normalizer and (lambda logits, layout: normalizer(logits, self._own(layout, index))),
+            output=output and (lambda mixed, layout: output(mixed, self._own(layout, index))),
         )
-        return combine([each.contribution(method) for each, method in zip(seen, self._parts(), strict=True)])
 
     def token_numbers(self, layer_input_BTD: Tensor) -> Tensor | None:
         found = [method.token_numbers(layer_input_BTD) for method in self._parts()]

@@ -83,7 +83,7 @@ class Scores:
     @property
     def visible_BTS(self) -> Tensor:
         """True where a key may be seen; what a window hides besides is hidden afterwards."""
-        return self.layout.mask_BTS()
+        return self.layout.seen_BTS()
 
 
 @dataclass(frozen=True)

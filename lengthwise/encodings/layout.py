@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import torch
 from torch import Tensor
 
+from lengthwise.errors import UserError
+
 if TYPE_CHECKING:
     from lengthwise.encodings.contribution import Contribution
     from lengthwise.encodings.encoding import Encoding
@@ -48,6 +50,8 @@ class AttentionLayout:
     """Further positions that a placement gives tokens, by name: of the queries and of the keys."""
     chosen_T: Tensor | None = None
     """Which keys the queries are, by index; None for the last ones. See `own_key_T`."""
+    window: int | tuple[int, ...] | None = None
+    """Keys at this distance and beyond are hidden by another method of the layer; see `Contribution.window`."""
     _said: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
     """What encodings have said of this pass; layers that share an encoding ask it once."""
 
@@ -70,8 +74,19 @@ class AttentionLayout:
 
     @property
     def visible_BT(self) -> Tensor:
-        """How many keys each query sees, itself among them; a window that another part declares is not known here."""
-        return self.once(None, "visible", lambda: self.mask_BTS().sum(-1))
+        """How many keys each query sees, itself among them, within the window of another method of the layer."""
+        return self.once(None, "visible", lambda: self.seen_BTS().sum(-1))
+
+    def seen_BTS(self) -> Tensor:
+        """`mask_BTS` within the window of another method of the layer."""
+        if self.window is None:
+            return self.mask_BTS()
+        if not isinstance(self.window, int):
+            raise UserError(
+                "windows that differ between heads hide different keys for each head; a method that asks which keys "
+                "are seen cannot be in the same layer"
+            )
+        return self.mask_BTS() & (self.distances_BTS < self.window)
 
     @property
     def continues_BT(self) -> Tensor:

@@ -3,6 +3,8 @@
 Shape letters: B batch, H heads, T queries, S keys, K head width.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -55,7 +57,8 @@ def attention_weights(
     bias = contribution.bias(layout)
     logits = content if bias is None else content + bias
     if contribution.score is not None:
-        logits = contribution.score(Scores(logits, q_BHTK, k_BHSK, layout, scale, bias))
+        within = layout if contribution.window is None else replace(layout, window=contribution.window, _said={})
+        logits = contribution.score(Scores(logits, q_BHTK, k_BHSK, within, scale, bias))
     hidden = hidden_keys(contribution, layout)
     if hidden is not None:
         # Added, not filled in: adding is free in the backward pass, and one head's mask serves all.

@@ -9,18 +9,20 @@ from functools import lru_cache
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.check import check
 from lengthwise.encodings.choice import is_mixer
 from lengthwise.encodings.composition import Composition
 from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.kernels.linear import Linear
 from lengthwise.mixers.attention import Attention
 from lengthwise.mixers.check import check_mixer
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.decoder import Decoder
+from lengthwise.model.decoder import Decoder, Embedding
+from lengthwise.model.norm import RMSNorm
 from lengthwise.seeding import derive
 
 
@@ -107,6 +109,9 @@ def initialize(model: Decoder, seed: int) -> None:
             parameter.fill_(1.0)
         else:
             parameter.copy_(_normal(parameter.shape, deviation, _generator(seed, name)).to(parameter.device))
+    for name, module in model.blocks.named_modules(prefix="blocks"):
+        if not isinstance(module, Linear | RMSNorm):
+            _reset(module, name, seed)
     for index, encoding in enumerate(model.distinct_encodings()):
         _initialize_component(encoding, f"encodings.{index}", seed)
     for layer, mixer in enumerate(model.mixers()):
@@ -114,16 +119,18 @@ def initialize(model: Decoder, seed: int) -> None:
             _initialize_component(mixer, f"blocks.{layer}.{mixer.name}", seed)
 
 
+def _is_ours(model: Decoder, name: str) -> bool:
+    """Whether a parameter is of one of our own modules, whose initial values are the published ones."""
+    if ".attention." in name:
+        return True  # parts of its joined projection have no modules
+    owner = model.get_submodule(name.rpartition(".")[0])
+    return isinstance(owner, Linear | RMSNorm | Embedding)
+
+
 def _initialize_component(component: Encoding | Mixer, path: str, seed: int) -> None:
     """First the modules in it that know how, then the parameters of which it says something itself."""
     for name, module in component.named_modules():
-        if callable(getattr(module, "reset_parameters", None)):
-            # PyTorch's modules draw from the global generator of their device. On the CPU: the same on every device.
-            drawn: Any = deepcopy(module).cpu()
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(derive(seed, "initial", f"{path}.{name}"))
-                drawn.reset_parameters()
-            module.load_state_dict(drawn.state_dict())
+        _reset(module, f"{path}.{name}", seed)
     for name, parameter in component.named_parameters():
         generator = _generator(seed, f"{path}.{name}")
         with registry.asking(component.name, type(component), "initial"):
@@ -132,6 +139,17 @@ def _initialize_component(component: Encoding | Mixer, path: str, seed: int) -> 
             continue
         values = found if isinstance(found, Tensor) else _normal(parameter.shape, found, generator)
         parameter.copy_(values.to(parameter.device))
+
+
+def _reset(module: nn.Module, path: str, seed: int) -> None:
+    """Modules of PyTorch know how to begin; others are left as they are."""
+    if callable(getattr(module, "reset_parameters", None)):
+        # They draw from the global generator of their device. On the CPU: the same on every device.
+        drawn: Any = deepcopy(module).cpu()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(derive(seed, "initial", path))
+            drawn.reset_parameters()
+        module.load_state_dict(drawn.state_dict())
 
 
 def _generator(seed: int, name: str) -> torch.Generator:
@@ -161,10 +179,9 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | No
     # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
     residual = 0.02 / math.sqrt(2 * config.layers)
     llama = {"attention.output": residual, "feed_forward.output": residual}
-    mixers = {mixer.name for mixer in model.mixers() if mixer is not None}
     for name, parameter in _named_parts(model):
         path = name.split(".")
-        if path[0] == "encodings" or (path[2:3] and path[2] in mixers):
+        if path[0] == "encodings" or not _is_ours(model, name):
             continue
         if parameter.ndim == 1:
             yield name, parameter, None

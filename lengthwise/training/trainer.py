@@ -15,6 +15,7 @@ from lengthwise.data import splits
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.evaluation.exact import judge
 from lengthwise.mixers.mixer import Mixer
+from lengthwise.model.backend import explain
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
@@ -275,13 +276,19 @@ class Trainer:
 
 
 def resolved_encodings(model: Decoder) -> dict[str, dict[str, Any]]:
-    """The facts of every distinct encoding and mixer, by name, and by layers where two have the same name."""
+    """The facts of every distinct encoding and mixer, by name, and by layers where two have the same name.
+
+    `attention` says how a GPU computes that of packed rows: fused, or eager and why.
+    """
     layers: dict[Encoding | Mixer, list[str]] = {}
     for layer, mixer in enumerate(model.mixers()):
         layers.setdefault(mixer or model.encoding_at(layer), []).append(str(layer + 1))
     names = [each.name for each in layers]
     return {
-        each.name if names.count(each.name) == 1 else f"{each.name} in layers {', '.join(used)}": each.resolved()
+        each.name if names.count(each.name) == 1 else f"{each.name} in layers {', '.join(used)}": {
+            **each.resolved(),
+            **({"attention": explain(each, model.config)} if isinstance(each, Encoding) else {}),
+        }
         for each, used in layers.items()
     }
 
