@@ -265,7 +265,7 @@ def report_command(
     tables: Annotated[Path, typer.Argument(help="What `extend table` or `extend study` has made.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="A .html page (stretching.html), perplexity by context as .svg or .png, or a folder."),
+        typer.Option(help="A .html page (context-extension.html), perplexity by context as .svg or .png, or a folder."),
     ] = None,
     kind: Annotated[
         StretchFormat | None,

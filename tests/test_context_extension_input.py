@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import Result
-from test_stretching import CONTEXT, folder, story
+from test_context_extension import CONTEXT, folder, story
 from typer.testing import CliRunner
 
 from lengthwise.cli.main import app

@@ -69,7 +69,7 @@ def story(number: int, words: int) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, and twins trained on it: `none` and `rotary`."""
-    place = tmp_path_factory.mktemp("stretching")
+    place = tmp_path_factory.mktemp("context-extension")
     for split, sizes in {"train": (3000, 2000), "validation": (900, 60), "test": (900, 700)}.items():
         (place / "corpus" / split).mkdir(parents=True)
         for number, size in enumerate(sizes):
