@@ -1,4 +1,4 @@
-"""What is known of a table of stretched models in the form that is asked for: a page, CSV tables, pictures."""
+"""What is known of a table of extended models in the form that is asked for: a page, CSV tables, pictures."""
 
 from pathlib import Path
 
