@@ -14,7 +14,7 @@ class UserError(Exception):
 
 
 class RunError(UserError):
-    """Work had begun and could not go on (disk full, damaged checkpoint); nothing already written is lost."""
+    """Work had begun and could not continue (disk full, damaged checkpoint); nothing already written is lost."""
 
     exit_code = 1
 

@@ -19,8 +19,8 @@ from lengthwise.tasks.task import Span, Task
 from lengthwise.training.recipe import DataConfig, TrainingConfig
 
 SHIPPED = Path(__file__).parent / "studies"
-SHIPPED_EXTENSIONS = Path(__file__).parent / "stretching"
-"""Where studies of stretching are; another command runs them."""
+SHIPPED_EXTENSIONS = Path(__file__).parent / "context_extension"
+"""Folder of the studies of context extension; `lengthwise extend study` runs them."""
 
 NUMERICS = 9
 """Part of every fingerprint: raised when a change to this code changes the numbers of a run.

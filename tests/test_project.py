@@ -162,14 +162,14 @@ def test_buckets_that_training_never_reaches_begin_where_the_page_says() -> None
     assert buckets(22) == buckets(20) and buckets(23) - buckets(20) == {24}
 
 
-def test_stretched_twins_do_what_their_page_says(tmp_path: Path) -> None:
+def test_the_extended_pair_does_what_its_page_says(tmp_path: Path) -> None:
     from lengthwise.report.context_extension_export import write_extension_report
     from lengthwise.report.model.context_extension import load_extension_rows
     from lengthwise.report.model.phrases import ratio as ratio_words
 
     folder = ROOT / "results/headscale-small"
     rows = load_extension_rows(folder)
-    page = (ROOT / "docs/stretching.md").read_text()
+    page = (ROOT / "docs/context-extension.md").read_text()
     names = {
         "uniform scale 1.21, best for 2x": "uniform-scale for 2x",
         "head scales for 4x": "head-scale for 4x",
@@ -184,8 +184,10 @@ def test_stretched_twins_do_what_their_page_says(tmp_path: Path) -> None:
             ratio = rows.ratio(line, times)
             assert ratio is not None
             assert cell.split()[0].replace(",", "") in (ratio_words(ratio), f"{ratio:.0f}"), (name, times)
-    write_extension_report(folder, tmp_path / "stretching.svg")
-    assert_same_drawing((tmp_path / "stretching.svg").read_text(), (ROOT / "docs/pictures/stretching.svg").read_text())
+    write_extension_report(folder, tmp_path / "context-extension.svg")
+    assert_same_drawing(
+        (tmp_path / "context-extension.svg").read_text(), (ROOT / "docs/pictures/context-extension.svg").read_text()
+    )
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))

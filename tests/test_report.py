@@ -181,9 +181,9 @@ def test_page_ranks_by_hand(page: Path) -> None:
     assert ranked[2][1] == "0.54"  # (3 / 2 + 1 / 1.5) / 4
     assert ranked[2][2:] == ["1.88", "0.30", "0.56"]
     assert table(page, "What became of the runs")[2] == ["<b>x", "4", "1", "2", "1"]
-    # At the best checkpoint, too; two seeds do not say who is told apart.
-    said = visible(page).split("Order on lengths that were never trained on, by mean reciprocal rank: ")[1]
-    assert said.startswith("none (0.92) , <b>x (0.54) . Too few seeds to say which of them are told apart.")
+    # At the best checkpoint, too; two seeds do not distinguish them.
+    said = visible(page).split("Order on unseen lengths (out of distribution), by mean reciprocal rank: ")[1]
+    assert said.startswith("none (0.92) , <b>x (0.54) . Too few seeds to distinguish them.")
     assert "At the best one: none (0.92) , <b>x (0.54) ." in said
 
 
@@ -222,13 +222,13 @@ def test_a_range_of_seeds_is_called_so(tmp_path: Path) -> None:
     cell = summaries.accuracy(found, "a", "none", seen=False)
     assert cell and cell.interval == (5 / 40, 25 / 40) and summaries.spread_words(found) == "range of the seeds"
     text = visible(write(found, tmp_path / "report.html"))
-    assert "the shade the range of the seeds" in text and "95 % interval for other seeds" not in text
+    assert "the shade the range of the seeds" in text and "95 % CI over seeds" not in text
     write_report(found, tmp_path / "report.md")
     assert "Mean over seeds (range of the seeds)" in (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "shade: range of the seeds" in accuracy_by_length(found).body
     write_run(tmp_path / "study", "a", "none", 6, {1: 40, 2: 40, 3: 40})
     more = load_results(tmp_path / "study")
-    assert summaries.spread_words(more) == "95 % interval" and "shade: 95 % interval" in accuracy_by_length(more).body
+    assert summaries.spread_words(more) == "95 % CI" and "shade: 95 % CI" in accuracy_by_length(more).body
 
 
 def test_each_task_has_its_own_axis_of_lengths(results: Results, tmp_path: Path) -> None:

@@ -421,9 +421,9 @@ def test_findings_are_chosen_and_downloaded(analysed: Path, browser: Any) -> Non
     with Watched(browser, analysed) as tab:
         panel = choose(tab, "Why")
         assert panel.locator(".why-task:visible").count() == 1
-        assert panel.get_by_text("parity: whose attention is alike").is_visible()
+        assert panel.get_by_text("parity: whose attention is similar").is_visible()
         panel.locator("#why-task").select_option("scan")
-        assert not panel.get_by_text("parity: whose attention is alike").is_visible()
+        assert not panel.get_by_text("parity: whose attention is similar").is_visible()
         shown = panel.locator(".why-task:visible")
         assert shown.locator(".why-map:visible svg").get_attribute("data-figure") == "attention-heads-tokens-back-scan"
         shown.locator(".why-score").select_option("attention-heads-induction-scan")
@@ -449,7 +449,7 @@ def test_folded_findings_unfold(analysed: Path, browser: Any, monkeypatch: pytes
         panel = choose(tab, "Why")
         assert panel.locator(".why-task").count() == 1
         panel.locator("#why-task").select_option("scan")
-        title = panel.get_by_text("scan: whose attention is alike")
+        title = panel.get_by_text("scan: whose attention is similar")
         title.wait_for()
         assert panel.locator(".why-task:visible").count() == 1 and panel.locator(".why-map:visible").count() == 1
         text = downloaded(tab, panel.get_by_role("button", name="CSV of scan: probes"))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import small_study
 
-from lengthwise.context_extension.twins import load_extension_study, run_extension_study
+from lengthwise.context_extension.matched_pair import load_extension_study, run_extension_study
 from lengthwise.executors.local import run_study
 from lengthwise.records.files import read_rows
 from lengthwise.runtime import Listener
@@ -205,9 +205,9 @@ def test_asked_in_the_last_steps_a_twin_is_finished_and_the_other_does_not_begin
         if step == steps:
             signal.raise_signal(signal.SIGINT)
 
-    twins = load_extension_study("headscale-small", changes)
+    study = load_extension_study("headscale-small", changes)
     with pytest.raises(KeyboardInterrupt):
-        run_extension_study(twins, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Listener(step=ask))
+        run_extension_study(study, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Listener(step=ask))
     assert [path.parent.name for path in (tmp_path / "out").rglob("finished.json")] == ["none"]
     assert not (tmp_path / "out/rotary").exists() and not (tmp_path / "out/none/state.safetensors").exists()
 

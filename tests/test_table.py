@@ -130,7 +130,7 @@ def test_a_table_can_be_turned() -> None:
 def test_headings_break_where_their_column_is_narrow() -> None:
     assert heading_lines("mean reciprocal rank", 4) == ["mean", "reciprocal", "rank"]
     assert heading_lines("mean rank", 9) == ["mean rank"]
-    assert heading_lines("95 %, other seeds", 4) == ["95 %,", "other seeds"]
+    assert heading_lines("95 % CI, over seeds", 4) == ["95 % CI,", "over seeds"]
     assert heading_lines("", 3) == [""]
 
 

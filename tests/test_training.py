@@ -220,7 +220,7 @@ def test_a_damaged_state_is_never_loaded(tmp_path: Path) -> None:
         (state,) = folder.glob("fleets/*/state.safetensors")
         state.write_bytes(damage(state.read_bytes()))
         run_study(study, folder, "cpu", lambda i, n, p, notes=notes: Listener(note=notes.append))
-        assert "damaged" in notes[0] and "going on from step" in notes[0]
+        assert "damaged" in notes[0] and "resuming from step" in notes[0]
         assert contents(folder) == contents(tmp_path / "whole")
 
 

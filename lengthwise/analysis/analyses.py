@@ -74,7 +74,7 @@ class Wanted:
     other: Path | None = None
     """A second Hugging Face model, to compare with."""
     text: Path | None = None
-    """What Hugging Face models read; None for random tokens said twice."""
+    """What Hugging Face models read; None for a repeated sequence of random tokens."""
     trained: int = 0
     """Tokens that a Hugging Face model was trained on; 0 for half of the greatest length."""
 
@@ -254,7 +254,7 @@ class Analysis:
         return self._distance(kind, unit, asked, about, model, reference, material)
 
     def _identity(self, source: HuggingFaceAdapter) -> Row:
-        what = str(self.wanted.text) if self.wanted.text else "random tokens said twice"
+        what = str(self.wanted.text) if self.wanted.text else "random tokens said twice"  # recorded so
         return {"run": str(self.wanted.runs), "task": what, "encoding": source.name, "seed": 0, "checkpoint": "last"}
 
     def _text(self, source: HuggingFaceAdapter, kind: str) -> Material:

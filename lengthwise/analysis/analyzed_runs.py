@@ -83,7 +83,7 @@ def analyzed_runs(path: Path, only: str = "", checkpoint: str = "last") -> list[
             subject = _subject(directory, checkpoint)
             found[subject.run.name] = subject
     if not found:
-        raise UserError(f"no run in {path} is finished yet; `lengthwise run` goes on with it")
+        raise UserError(f"no run in {path} is finished yet; `lengthwise run` resumes it")
     chosen = [found[run.name] for run in select([subject.run for subject in found.values()], only)]
     if not chosen:
         raise UserError(f"--only {only!r} leaves no finished run of {path}")

@@ -1,4 +1,4 @@
-"""What models are shown when one looks into them: examples of a task by length, a text, or random tokens said twice.
+"""What analyzed models read: examples of a task by length, a text, or a repeated sequence of random tokens.
 
 Shape letters: E examples, B examples of a batch, T tokens.
 """
@@ -129,7 +129,7 @@ def material_of(run: Run, drawn: Sequence[Examples]) -> Material:
 
 
 def repeated_material(vocabulary: int, count: int, lengths: Sequence[int], trained: int) -> Material:
-    """Random tokens said twice: the second half can be foretold by induction, and by nothing else."""
+    """A repeated sequence of random tokens: the second half can be predicted by induction, and by nothing else."""
     generator = stream(SEED, "analysis", "repeated")
     rows = []
     for length in lengths:

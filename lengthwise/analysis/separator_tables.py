@@ -116,7 +116,7 @@ def _separator_table(rows: Sequence[Row]) -> Table:
         ["", "token", "layer", "R² seen", "R² unseen", "correlation unseen", "slope unseen", "examples unseen"],
         found,
         "token and layer: where the error on seen lengths is least",
-        "slope: by how much the estimate grows when the count grows by one; 1 for a count that goes on",
+        "slope: by how much the estimate grows when the count grows by one; 1 for a count that continues",
     )
 
 
@@ -208,7 +208,7 @@ def exchange_tables(rows: Sequence[Row]) -> list[Table]:
         ["its target:", "nothing changed own", "equal own", "shorter own", "shorter its", "longer own", "longer later"],
         found,
         f"shares of answers ({counted(rows)}), exchanged in all layers; own: end where they should",
-        "its: end where those of the other example should; later: go on longer than they should",
+        "its: end where those of the other example should; later: run on longer than they should",
     )
     return [table]
 

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from lengthwise.analysis.analyses import Analysis
     from lengthwise.report.model.table import Table
 
-analyze_app = typer.Typer(
-    help="Look into trained models: attention, probes of position, failures.", no_args_is_help=True
-)
+analyze_app = typer.Typer(help="Analyze trained models: attention, probes of position, failures.", no_args_is_help=True)
 console = Console()
 messages = Console(stderr=True)
 
@@ -30,7 +28,7 @@ Only = Annotated[str, typer.Option(help="A part of it, e.g. task=scan,encoding=n
 Lengths = Annotated[str, typer.Option(help="E.g. 5,10,20-24; by default all of the study.")]
 Count = Annotated[int, typer.Option(min=0, help="Examples of each length; 0 for the usual number.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
-AtCheckpoint = Annotated[Checkpoint, typer.Option(help="Weights at the end, or those best in validation.")]
+AtCheckpoint = Annotated[Checkpoint, typer.Option(help="The last checkpoint, or the one that is best in validation.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the rows; by default RUNS/analysis.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON for programs.")]
 ReferenceLabel = Annotated[str, typer.Option(help="The encoding that the others are compared with.")]
@@ -38,9 +36,9 @@ PublishedVariant = Annotated[
     bool, typer.Option("--published-variant", help="The published divergence and pairs of heads, for comparison.")
 ]
 AcrossSeeds = Annotated[
-    bool, typer.Option("--across-seeds", help="Compare with another seed, which began with other weights.")
+    bool, typer.Option("--across-seeds", help="Compare with another seed, which has other initial parameters.")
 ]
-Text = Annotated[Path | None, typer.Option(help="A text for a Hugging Face model; else random tokens said twice.")]
+Text = Annotated[Path | None, typer.Option(help="A text for a Hugging Face model; else random tokens, repeated.")]
 Trained = Annotated[int, typer.Option(min=0, help="Training length of a Hugging Face model, in tokens.")]
 
 
@@ -139,7 +137,7 @@ def separator_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """What the separator is for: who looks there, what can be read there, what happens without it."""
+    """What the separator is for: attention to it, probes at it, and interventions on it."""
     from lengthwise.records.findings import SEPARATOR_KINDS
 
     analysis = _analysis(

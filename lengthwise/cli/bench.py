@@ -48,7 +48,9 @@ def bench_train_command(
     device: Device = "auto",
     size: Sizes = [],  # noqa: B006
     encoding: Encodings = [],  # noqa: B006
-    fleet: Annotated[list[int], typer.Option(min=1, help="Models side by side; may be repeated.")] = [],  # noqa: B006
+    fleet: Annotated[
+        list[int], typer.Option(min=1, help="Size of a fleet: models trained as one batched program; may be repeated.")
+    ] = [],  # noqa: B006
     task: TaskName = "copy.repeat",
     dropout: DropoutRate = None,
     steps: TimedSteps = 256,
@@ -69,7 +71,9 @@ def bench_trainer_command(
     task: TaskName = "copy.repeat",
     dropout: DropoutRate = None,
     steps: TimedSteps = 256,
-    vocabulary: Annotated[int, typer.Option(min=0, help="Rows; 0 for ours. The published models had 32100.")] = 0,
+    vocabulary: Annotated[
+        int, typer.Option(min=0, help="Embedding rows; 0 for ours. The published models had 32100.")
+    ] = 0,
     out: Out = None,
 ) -> None:
     """Time Hugging Face's Trainer with a GPT-2 of the same size on the same examples."""
@@ -114,7 +118,7 @@ def bench_profile_command(
     device: Device = "auto",
     size: Annotated[str, typer.Option(help="tiny, small or base.")] = "",
     encoding: Annotated[str, typer.Option(help="An encoding.")] = "none",
-    fleet: Annotated[int, typer.Option(min=1, help="Models side by side.")] = 1,
+    fleet: Annotated[int, typer.Option(min=1, help="Size of a fleet: models trained as one batched program.")] = 1,
     task: TaskName = "copy.repeat",
     longest: Annotated[int, typer.Option(min=1, help="Kernels that are shown.")] = 30,
     out: Out = None,

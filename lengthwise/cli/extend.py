@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from lengthwise.runtime import Listener
 
 extend_app = typer.Typer(
-    help="Stretch trained language models, and measure what becomes of them.", no_args_is_help=True
+    help="Context extension (RoPE scaling, attention scaling) of trained language models: apply, fit, measure.",
+    no_args_is_help=True,
 )
 console = Console()
 messages = Console(stderr=True)
@@ -34,7 +35,7 @@ class Documents(StrEnum):
     test = "test"
 
 
-class StretchFormat(StrEnum):
+class ExtensionReportFormat(StrEnum):
     html = "html"
     csv = "csv"
     svg = "svg"
@@ -46,7 +47,7 @@ Extensions = Annotated[
     list[str],
     typer.Option("--extension", help="E.g. yarn:factor=4; factor=auto follows the context. Repeated: one on another."),
 ]
-Fit = Annotated[Path | None, typer.Option(help="What `extend fit` has made.")]
+Fit = Annotated[Path | None, typer.Option(help="A folder that `extend fit` has written.")]
 Contexts = Annotated[str, typer.Option("--context", help="E.g. 512,1024,2k; by default 1, 2, 4, 8 times the trained.")]
 Corpus = Annotated[Path | None, typer.Option(help="Documents to read; by default what the run was trained on.")]
 Split = Annotated[Documents, typer.Option(help="Which documents.")]
@@ -102,7 +103,7 @@ def passkey_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for a key of five digits hidden in filler: a heat map of lengths and depths."""
+    """Passkey accuracy: a key of five digits is hidden in filler; a heat map of lengths and depths."""
     with _extending(
         model=model, extensions=extension, fit=fit, contexts=length, store=store, positions=positions.value,
         trained=trained, device=device, out=out,
@@ -128,7 +129,7 @@ def entropy_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Entropy of attention by head and position, before and after; with a fit also how its scales go with it."""
+    """Entropy of attention by head and position, as trained and extended; with a fit, its correlation with scales."""
     with _extending(
         model=model, extensions=extension, fit=fit, contexts=context, times=[4], corpus=corpus, split=split,
         scored=scored, store=store, positions=positions.value, trained=trained, device=device, out=out,
@@ -151,7 +152,7 @@ def uniform_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search the best uniform scale at each context, and fit how it grows with position."""
+    """Search the best uniform attention scale at each context, and fit how it grows with position."""
     with _extending(
         model=model, contexts=context, corpus=corpus, split=split, windows=windows, scored=scored, store=store,
         positions=positions.value, trained=trained, device=device, out=out,
@@ -162,7 +163,9 @@ def uniform_command(
 @extend_app.command("fit")
 def fit_command(
     model: Model,
-    what: Annotated[str, typer.Argument(help="head-scale, or an extension to train all weights under: yarn:factor=4.")],
+    what: Annotated[
+        str, typer.Argument(help="head-scale, or an extension under which all parameters are trained: yarn:factor=4.")
+    ],
     length: Annotated[int, typer.Option(min=1, help="Tokens of the sequences: the target length.")],
     out: Annotated[Path, typer.Option(help="Folder for what is learned.")],
     initial: Annotated[
@@ -170,7 +173,7 @@ def fit_command(
     ] = None,
     floor: Annotated[float, typer.Option(min=0, help="No scale below it; 0 for no constraint.")] = 1.0,
     learning_rate: Annotated[
-        float | None, typer.Option(help="By default 0.1 for scales, 1e-4 for all weights.")
+        float | None, typer.Option(help="By default 0.1 for scales, 1e-4 for all parameters.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1)] = 200,
     batch: Annotated[int, typer.Option(min=1, help="Sequences of a step.")] = 8,
@@ -182,7 +185,7 @@ def fit_command(
     trained: Trained = 0,
     device: Device = "auto",
 ) -> None:
-    """Learn one scale for each head, or fine-tune all weights, at a target length."""
+    """Learn one scale for each head, or fine-tune all parameters, at a target length."""
     usual = 0.1 if what == "head-scale" else 1e-4
     rate = usual if learning_rate is None else learning_rate
     recipe = {"floor": floor, "learning_rate": rate, "steps": steps, "batch": batch, "seed": seed}
@@ -196,8 +199,8 @@ def fit_command(
 @extend_app.command("table")
 def table_command(
     nope: Annotated[Path, typer.Argument(help="A run of `language train` without positions (none).")],
-    rope: Annotated[Path, typer.Argument(help="Its twin with rotary positions.")],
-    out: Annotated[Path, typer.Option(help="Folder for the table; the same command goes on with it.")],
+    rope: Annotated[Path, typer.Argument(help="Its matched pair: the same training with rotary positions.")],
+    out: Annotated[Path, typer.Option(help="Folder for the table; the same command resumes it.")],
     times: Annotated[str, typer.Option(help="Contexts, as multiples of the trained length.")] = "1,2,4,8,16",
     fitted: Annotated[str, typer.Option(help="Lengths to fit at, likewise.")] = "2,4,8",
     windows: Windows = 256,
@@ -213,7 +216,7 @@ def table_command(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Make the published table from two trained runs, line by line; goes on by itself where it was stopped."""
+    """Make the published table from a matched pair of runs, line by line; resumes an interrupted table."""
     from lengthwise.context_extension.extending import make_table, read_lengths, show_table
 
     settings = {
@@ -225,7 +228,7 @@ def table_command(
         with _watching() as listener:
             rows = make_table(nope, rope, out, settings, store, device, listener)
     except KeyboardInterrupt:
-        messages.print("Stopped. The same command goes on with the lines that are left.")
+        messages.print("Stopped. The same command resumes with the lines that are left.")
         raise typer.Exit(130) from None
     if as_json:
         console.print_json(json.dumps(rows))
@@ -238,23 +241,23 @@ def table_command(
 def study_command(
     study: Annotated[str, typer.Argument(help="headscale-small, or a .toml file.")],
     corpus: Annotated[Path, typer.Option(help="A folder of texts, or what `language prepare` made of it.")],
-    out: Annotated[Path, typer.Option(help="Folder for both twins and the table; the same command goes on with it.")],
+    out: Annotated[Path, typer.Option(help="Folder for both models and the table; the same command resumes them.")],
     settings: Annotated[
         list[str], typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. training.tokens=1000000.")
     ] = [],  # noqa: B006
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 20.0,
     device: Device = "auto",
 ) -> None:
-    """Train a pair of language models on a corpus, then make the published table from them."""
+    """Train a matched pair of language models (NoPE, rotary) on a corpus, then make the published table from it."""
     from lengthwise.context_extension.extending import finish_table, show_table
-    from lengthwise.context_extension.twins import load_extension_study, run_extension_study
+    from lengthwise.context_extension.matched_pair import load_extension_study, run_extension_study
 
     chosen = load_extension_study(study, settings)
     try:
         with _watching() as listener:
             run_extension_study(chosen, corpus, out, device, save_every, listener)
     except KeyboardInterrupt:
-        messages.print("Stopped. The same command goes on where it was.")
+        messages.print("Stopped. The same command resumes.")
         raise typer.Exit(130) from None
     show_table(finish_table(out / "table"), out / "table", console)
     console.print(f"Rows in {out / 'table'}", highlight=False, soft_wrap=True)
@@ -262,17 +265,17 @@ def study_command(
 
 @extend_app.command("report")
 def report_command(
-    tables: Annotated[Path, typer.Argument(help="What `extend table` or `extend study` has made.")],
+    tables: Annotated[Path, typer.Argument(help="A folder that `extend table` or `extend study` has written.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="A .html page (stretching.html), perplexity by context as .svg or .png, or a folder."),
+        typer.Option(help="A .html page (context-extension.html), perplexity by context as .svg or .png, or a folder."),
     ] = None,
     kind: Annotated[
-        StretchFormat | None,
+        ExtensionReportFormat | None,
         typer.Option("--format", help="csv: a folder of tables; svg, png: a folder of figures."),
     ] = None,
 ) -> None:
-    """Write a page about a table of stretched models, beside the published one, or its tables and figures."""
+    """Write a page about a table of extended models, beside the published one, or its tables and figures."""
     from lengthwise.report.context_extension_export import write_extension_report
 
     written = write_extension_report(tables, out, kind)

@@ -52,11 +52,11 @@ def train_command(
     encoding: Annotated[
         list[str], typer.Option(help="By default none; repeated: a schedule that is cycled over the layers.")
     ] = [],  # noqa: B006
-    size: Annotated[str, typer.Option(help="lm-small (17 million weights), tiny, small, base or 1b.")] = "lm-small",
+    size: Annotated[str, typer.Option(help="lm-small (17 million parameters), tiny, small, base or 1b.")] = "lm-small",
     layers: Size = None,
     width: Size = None,
     heads: Size = None,
-    groups: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values.")] = None,
+    groups: Annotated[int | None, typer.Option(min=1, help="Key-value heads.")] = None,
     context: Annotated[int, typer.Option(min=2, help="Tokens of a row.")] = 512,
     tokens: Annotated[str, typer.Option(help="The budget, e.g. 200M.")] = "200M",
     batch_tokens: Annotated[str, typer.Option(help="Tokens of a step, e.g. 32768.")] = "32768",
@@ -70,7 +70,7 @@ def train_command(
         typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. training.learning_rate=0.002."),
     ] = [],  # noqa: B006
 ) -> None:
-    """Train a language model; goes on by itself where an earlier call was stopped.
+    """Train a language model; resumes an interrupted run by itself.
 
     On several GPUs: torchrun --nproc-per-node 8 --no-python lengthwise language train ...
     """
@@ -92,7 +92,7 @@ def train_command(
         with _watching(chosen.training.batch_tokens) as listener:
             worked = train_language_model(corpus, chosen, out, device, listener, save_every, store)
     except KeyboardInterrupt:
-        messages.print("Stopped. The same command goes on from the last saved state.")
+        messages.print("Stopped. The same command resumes from the last saved state.")
         raise typer.Exit(130) from None
     if _is_first():
         console.print(f"{'Finished' if worked else 'Nothing left to do'}: {out}", highlight=False)
@@ -134,7 +134,7 @@ def _facts(description: dict[str, Any], rows: list[dict[str, Any]], finished: di
     facts = {
         "encoding": ", ".join(description["encoding_of_each_layer"]),
         "model": f"{model['layers']} layers, width {model['width']}, {model['heads']} heads, style {model['style']}, "
-        f"{description['parameters']:,} weights",
+        f"{description['parameters']:,} parameters",
         "corpus": description["corpus"]["corpus"],
         **{split: f"{n['documents']:,} documents, {n['tokens']:,} tokens" for split, n in splits.items()},
         "context": f"{data['context']} tokens",
@@ -158,7 +158,7 @@ def _is_first() -> bool:
 
 @contextmanager
 def _watching(batch_tokens: int) -> "Iterator[Listener]":
-    """A listener bar with tokens a second; plain lines where nobody watches."""
+    """A progress bar with tokens a second; plain lines where nobody watches."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lengthwise.records.rows import Results
 
 app = typer.Typer(
-    help="What happens when a Transformer trained on short sequences meets longer ones, and why.",
+    help="Length generalization of Transformers: train on short sequences, test on longer ones, find out why.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -58,7 +58,7 @@ class Reference(StrEnum):
 
 
 Runs = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]
-AtCheckpoint = Annotated[Checkpoint, typer.Option(help="Weights at the end, or those best in validation.")]
+AtCheckpoint = Annotated[Checkpoint, typer.Option(help="The last checkpoint, or the one that is best in validation.")]
 
 
 class ReportFormat(StrEnum):
@@ -150,9 +150,9 @@ def run(
     workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: one per core on a CPU.")] = 0,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 30.0,
     only: Annotated[str, typer.Option(help="A part of it, e.g. task=addition,encoding=none.")] = "",
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits every time on a GPU.")] = False,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Bitwise reproducible on a GPU.")] = False,
 ) -> None:
-    """Train and evaluate a study; goes on by itself where an earlier call was stopped."""
+    """Train and evaluate a study; resumes an interrupted one by itself."""
     from lengthwise.study import load_study
 
     chosen = load_study(study, settings)
@@ -164,7 +164,7 @@ def run(
         with watching(messages) as watch:
             worked = run_study(chosen, folder, device, watch, save_every, workers, deterministic, only)
     except KeyboardInterrupt:
-        messages.print("Stopped. The same command goes on from the last saved state.")
+        messages.print("Stopped. The same command resumes from the last saved state.")
         raise typer.Exit(130) from None
     others = unfinished_runs(chosen, folder, only)
     if others:
@@ -188,11 +188,11 @@ def compare_command(
     runs: Runs,
     reference: Annotated[Reference, typer.Option("--with", help="What to compare with.")] = Reference.published,
     checkpoint: Annotated[
-        Checkpoint, typer.Option(help="Weights at the end, or those best in validation, as published.")
+        Checkpoint, typer.Option(help="The last checkpoint, or the one that is best in validation, as published.")
     ] = Checkpoint.best,
     as_json: AsJson = False,
 ) -> None:
-    """Lay results beside the published ones, cell by cell."""
+    """Compare results with the published ones, cell by cell."""
     from lengthwise.records.comparison import compare
     from lengthwise.report.terminal.comparison import comparison_tables
 
@@ -232,7 +232,7 @@ def collect_command(
         int | None, typer.Option(min=0, help="Wrong answers to keep of each run and length; by default all.")
     ] = None,
 ) -> None:
-    """Gather the results of a study, without weights, into a small folder for sharing.
+    """Gather the results of a study, without checkpoints, into a small folder for sharing.
 
     Several folders become one, so `collect shared runs/quickstart --out shared` adds what is new.
     """
@@ -297,7 +297,7 @@ def _finished(runs: Path) -> "Results":
     for name in results.unfinished:
         messages.print(f"unfinished: {name}", style="yellow", markup=False)
     if not results.runs:
-        raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
+        raise UserError(f"no run in {runs} is finished yet; `lengthwise run` resumes it")
     return results
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lengthwise.analysis.theory import AbsoluteResult, RelativeResult
 
 theory_app = typer.Typer(
-    help="The theorems about decoders without position encoding, as weights.", no_args_is_help=True
+    help="The theorems about decoders without position encoding, as explicit parameters.", no_args_is_help=True
 )
 console = Console()
 messages = Console(stderr=True)
@@ -21,7 +21,7 @@ Length = Annotated[
     int, typer.Option(min=2, max=8192, help="The largest position; powers of two below it are tried too.")
 ]
 Vocabulary = Annotated[int, typer.Option(min=2, max=100_000, help="How many tokens there are.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the tokens and of all that is random in the weights.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the tokens and of all random parameters.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Picture = Annotated[Path | None, typer.Option(help="A .svg or .png file for a picture at this length.")]
 

@@ -26,6 +26,7 @@ from lengthwise.context_extension.uniform import search_uniform
 from lengthwise.context_extension.variant import extension_table, variant
 from lengthwise.errors import UserError
 from lengthwise.records.files import append_rows, read_rows, write_rows, write_text
+from lengthwise.report.model.context_extension import line_words
 from lengthwise.report.model.context_extension_tables import correlation_table
 from lengthwise.report.model.table import Table
 from lengthwise.report.terminal.table import to_terminal
@@ -92,7 +93,7 @@ class Extending:
         found = passkey_rows(self.variant, documents, self.contexts, depths(depth_count), trials, seed)
         about = {"model": self.subject.name, "variant": self.variant.label, "digits": documents.digits()}
         self.rows = [{**about, **row} for row in found]
-        title = f"{self.subject.name}, {self.variant.label}: keys found, by depth and length"
+        title = f"{self.subject.name}, {self.variant.label}: passkey accuracy, by depth and length"
         return [showing.heat_map(title, found, documents.digits())]
 
     def entropy(self, samples: int, positions: int) -> list[Table]:
@@ -192,19 +193,19 @@ def make_table(
 def finish_table(out: Path) -> list[Row]:
     """Writes a finished table as Markdown too; returns its rows of perplexity."""
     rows = read_rows(out / "perplexity.jsonl")
-    write_text(out / "table.md", showing.stretch_markdown(rows))
+    write_text(out / "table.md", showing.extension_markdown(rows))
     return rows
 
 
 def show_table(rows: Sequence[Row], out: Path, console: Console) -> None:
-    console.print(to_terminal(showing.stretch_table(rows)))
+    console.print(to_terminal(showing.extension_table(rows)))
     passkey = out / "passkey.jsonl"
     if passkey.exists():
         found = read_rows(passkey)
         for line in dict.fromkeys(row["line"] for row in found):
             console.print()
             of_line = [row for row in found if row["line"] == line]
-            console.print(to_terminal(showing.heat_map(f"{line}: keys found", of_line)))
+            console.print(to_terminal(showing.heat_map(f"{line_words(line)}: passkey accuracy", of_line)))
 
 
 def require_place(out: Path | None) -> None:

@@ -32,7 +32,7 @@ class SavedFit:
     learned: dict[str, Tensor]
     description: dict[str, Any]
 
-    def stretched(self, subject: LoadedModel, context: int) -> Extended:
+    def extended(self, subject: LoadedModel, context: int) -> Extended:
         return apply(subject, self.settings, self.learned, context)
 
 

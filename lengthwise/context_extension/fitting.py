@@ -71,7 +71,7 @@ class FitSettings:
 class Fitted:
     settings: FitSettings
     model: Extended
-    """The stretched model, trained; it shares with the subject's whatever was frozen."""
+    """The extended model, trained; it shares with the subject's whatever was frozen."""
     learned: dict[str, Tensor]
     """What was trained, on the CPU: `scales_LH`, or all weights under the names of the bare decoder."""
     losses: list[float]
@@ -208,7 +208,7 @@ def _remembered(model: Decoder, tokens: int) -> int:
 
 
 def apply(subject: LoadedModel, settings: FitSettings, learned: dict[str, Tensor], context: int) -> Extended:
-    """The stretched model that a fit has made of the subject, to read so many tokens."""
+    """The extended model that a fit has made of the subject, to read so many tokens."""
     if settings.head_scale:
         scales = _head_scale(settings)
         model = extended(subject.model, [scales], context)

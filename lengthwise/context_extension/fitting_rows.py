@@ -77,6 +77,7 @@ class TrainingWindows:
         epochs, places = np.divmod(numbers, len(self.starts))
         chosen = np.empty(count, dtype=np.int64)
         for epoch in np.unique(epochs).tolist():
+            # The name of the stream is part of every recorded number: it stays.
             order = stream(self.seed, "order of stretched windows", epoch).permutation(len(self.starts))
             chosen[epochs == epoch] = self.starts[order[places[epochs == epoch]]]
         return _cut(self.documents, chosen, self.length)

@@ -20,8 +20,8 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 
 Positions = Literal["auto", "rotary", "none"]
-"""`auto`: what the config says. A Llama whose rotation was taken out (TinyLlama-NoPE) has the config of one that turns
-its queries: that it has none must be said."""
+"""`auto`: what the config says. A Llama whose rotation was taken out (TinyLlama-NoPE) has the same config as one that
+rotates: that it has none must be said."""
 
 FAMILIES = ("llama", "smollm3")
 OUR_EPSILON = 1e-6
@@ -74,17 +74,17 @@ def layer_encodings(config: Mapping[str, Any], positions: Positions) -> list[dic
     """The encoding of every layer, first layer first."""
     count = config["num_hidden_layers"]
     rotary = {"name": "rotary", "fraction": 1.0, "base": _base(config), "pairs": "halves"}
-    turned = [True] * count
+    rotated = [True] * count
     if config.get("no_rope_layers") or config["model_type"] == "smollm3":
-        # Whatever the name says: 1 is for layers that are turned, 0 for those that are not.
+        # Whatever the name says: 1 is for layers that are rotated, 0 for those that are not.
         interval = config.get("no_rope_layer_interval", 4)
         flags = config.get("no_rope_layers") or [int((layer + 1) % interval != 0) for layer in range(count)]
         if len(flags) != count:
             raise UserError(f"no_rope_layers has {len(flags)} entries for {count} layers")
-        turned = [bool(flag) for flag in flags]
+        rotated = [bool(flag) for flag in flags]
     if positions != "auto":
-        turned = [positions == "rotary"] * count
-    return [rotary if each else {"name": "none"} for each in turned]
+        rotated = [positions == "rotary"] * count
+    return [rotary if each else {"name": "none"} for each in rotated]
 
 
 def _base(config: Mapping[str, Any]) -> float:
@@ -104,8 +104,8 @@ def _refuse_others(config: Mapping[str, Any], path: Path) -> None:
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
     head_width = config["hidden_size"] / config["num_attention_heads"]
     refused = {
-        f"rope scaling of type {kind!r} (it is stretched already)": kind != "default",
-        "positions that turn a part of each head": float(scaling.get("partial_rotary_factor") or 1) != 1,
+        f"rope scaling of type {kind!r} (its context is extended already)": kind != "default",
+        "rotary positions on a part of each head": float(scaling.get("partial_rotary_factor") or 1) != 1,
         "biases in attention (attention_bias)": config.get("attention_bias"),
         "biases in the feed-forward layers (mlp_bias)": config.get("mlp_bias"),
         "a sliding window": config.get("use_sliding_window"),

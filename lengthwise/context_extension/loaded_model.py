@@ -1,4 +1,4 @@
-"""A language model that is to be stretched: one that was trained here, or a Llama-shaped one from Hugging Face.
+"""A language model whose context is to be extended: one that was trained here, or a Llama-shaped one from Hugging Face.
 
 Both are a decoder of ours, so that extensions and measurements know one kind of model.
 """
@@ -58,7 +58,7 @@ class LoadedModel:
         layers = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
         return f"{self.name}: trained at {self.trained:,} tokens; layers: {layers}"
 
-    def stretched(self, tables: Sequence[dict[str, Any]], context: int) -> Extended:
+    def extended(self, tables: Sequence[dict[str, Any]], context: int) -> Extended:
         """The model under extensions, to read so many tokens; without any, as it was trained."""
         chosen = [make_extension(at_context(table, context, self.trained)) for table in tables]
         return extended(self.model, chosen, context)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lengthwise.context_extension.foreign_tokenizer import TextTokenizer
 from lengthwise.context_extension.forward import choices
-from lengthwise.context_extension.perplexity import Stretch
+from lengthwise.context_extension.perplexity import ModelAt
 from lengthwise.errors import UserError
 from lengthwise.language.passkey_rows import DIGITS, FILLER, QUESTION, STATEMENT, draw_key
 from lengthwise.seeding import stream
@@ -70,7 +70,7 @@ def depths(count: int) -> list[float]:
 
 
 def passkey_rows(
-    stretch: Stretch,
+    model_at: ModelAt,
     documents: KeyDocuments,
     lengths: Sequence[int],
     depths: Sequence[float],
@@ -82,7 +82,7 @@ def passkey_rows(
     rows = []
     for length in lengths:
         made = [draw(documents, length, depth, seed, trial) for depth in depths for trial in range(trials)]
-        model = stretch(length)
+        model = model_at(length)
         right = np.zeros(len(made), dtype=bool)
         sizes = np.array([len(document.answer) for document in made])
         for size in np.unique(sizes).tolist():  # keys may differ in their number of tokens

@@ -11,7 +11,7 @@ from lengthwise.context_extension.fitting_rows import Targets
 from lengthwise.context_extension.forward import losses_of_last
 from lengthwise.model.decoder import Decoder
 
-Stretch = Callable[[int], Decoder]
+ModelAt = Callable[[int], Decoder]
 """A model as it is to read a context of so many tokens."""
 
 
@@ -43,7 +43,7 @@ def perplexity_at(model: Decoder, targets: Targets, context: int) -> Perplexity:
 
 
 def perplexities(
-    stretch: Stretch,
+    model_at: ModelAt,
     targets: Targets,
     contexts: Sequence[int],
     told: Callable[[Perplexity], None] = lambda found: None,
@@ -51,7 +51,7 @@ def perplexities(
     """One for each context; `told` of each as it is found."""
     rows = []
     for context in contexts:
-        rows.append(perplexity_at(stretch(context), targets, context))
+        rows.append(perplexity_at(model_at(context), targets, context))
         told(rows[-1])
     return rows
 

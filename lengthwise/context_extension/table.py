@@ -1,4 +1,4 @@
-"""The published table of perplexities from two models trained alike, one without positions, one with rotary ones.
+"""The published table of perplexities from a matched pair: one model without positions, one with rotary ones.
 
 OUT/
   table.json                what the table is of: models, lengths, counts
@@ -23,7 +23,7 @@ from lengthwise.context_extension.fitting import FitSettings, fit
 from lengthwise.context_extension.fitting_rows import SCORED, Targets, TrainingWindows, choose_targets
 from lengthwise.context_extension.loaded_model import LoadedModel
 from lengthwise.context_extension.passkey import KeyDocuments, depths, draw, passkey_rows
-from lengthwise.context_extension.perplexity import Stretch, perplexities
+from lengthwise.context_extension.perplexity import ModelAt, perplexities
 from lengthwise.context_extension.search import fit_growth
 from lengthwise.context_extension.uniform import search_uniform
 from lengthwise.context_extension.variant import Variant
@@ -55,7 +55,7 @@ class TableSettings:
     learning_rate: float = 0.1
     """Of head scales."""
     fine_tuning_rate: float = 1e-4
-    """Of all weights."""
+    """Of all parameters."""
     depths: int = 10
     trials: int = 10
     """Key-recall documents of each length and depth; 0 for none at all."""
@@ -122,18 +122,18 @@ class ExtensionTable:
         if has_perplexity and has_passkey:
             return
         self.listener.note(line.name)
-        stretch, about = self._stretch(line), {"line": line.name, "family": line.family}
+        model_at, about = self._model_at(line), {"line": line.name, "family": line.family}
         if not has_perplexity:
-            found = perplexities(stretch, self.test, self.contexts)
+            found = perplexities(model_at, self.test, self.contexts)
             rows = [{**about, "times": each.context // self.trained, **each.table()} for each in found]
             _put_line(perplexity, line.name, rows)
         if not has_passkey:
             subject = self.subjects[line.family]
             documents = KeyDocuments(subject.tokenizer, subject.begins)
-            keys = passkey_rows(stretch, documents, self.contexts, at_depths, settings.trials, settings.seed)
+            keys = passkey_rows(model_at, documents, self.contexts, at_depths, settings.trials, settings.seed)
             _put_line(passkey, line.name, [{**about, **row} for row in keys])
 
-    def _stretch(self, line: TableLine) -> Stretch:
+    def _model_at(self, line: TableLine) -> ModelAt:
         subject = self.subjects[line.family]
         if line.fit is None:
             return Variant(subject, line.extensions)
@@ -261,10 +261,12 @@ def _refuse_strangers(nope: LoadedModel, rope: LoadedModel) -> None:
             raise UserError(f"the tokens of {subject.name} are not beside it; say with --store where they are")
     assert nope.store is not None and rope.store is not None
     if nope.trained != rope.trained or nope.store.key != rope.store.key:
-        raise UserError(f"{nope.name} and {rope.name} were trained on other tokens or at other lengths: no twins")
+        raise UserError(
+            f"{nope.name} and {rope.name} were trained on other tokens or at other lengths: not a matched pair"
+        )
     first, second = nope.facts["precision"], rope.facts["precision"]
     if first != second:
-        raise UserError(f"{nope.name} was trained in {first}, {rope.name} in {second}: no twins")
+        raise UserError(f"{nope.name} was trained in {first}, {rope.name} in {second}: not a matched pair")
 
 
 def _by_line(file: Path) -> dict[str, list[Row]]:

@@ -74,13 +74,13 @@ def entropy_table(title: str, rows: Sequence[Row]) -> Table:
     return _table(title, ("layer", *(f"at {position:,}" for position in shown)), found)
 
 
-def stretch_table(rows: Sequence[Row]) -> Table:
+def extension_table(rows: Sequence[Row]) -> Table:
     """Perplexities, and their ratio to the same model as trained at 1x, beside the published ratio."""
     return ratio_table(ExtensionRows(list(rows)))
 
 
-def stretch_markdown(rows: Sequence[Row]) -> str:
-    return section(stretch_table(rows)) + "\n"
+def extension_markdown(rows: Sequence[Row]) -> str:
+    return section(extension_table(rows)) + "\n"
 
 
 def _table(title: str, headings: Sequence[str], rows: Sequence[TableRow]) -> Table:

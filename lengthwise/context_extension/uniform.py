@@ -20,7 +20,7 @@ def search_uniform(
 
         def loss_of(scale: float, context: int = context) -> float:
             tables = [{"name": "uniform-scale", "constant": scale}]
-            return perplexity_at(subject.stretched(tables, context), targets, context).loss
+            return perplexity_at(subject.extended(tables, context), targets, context).loss
 
         found[context] = search_scale(loss_of)
         told(context, found[context])

@@ -22,8 +22,8 @@ class Variant:
     def __call__(self, context: int) -> Extended:
         """The model as it reads so many tokens."""
         if self.fitted is not None:
-            return self.fitted.stretched(self.subject, context)
-        return self.subject.stretched(self.extensions, context)
+            return self.fitted.extended(self.subject, context)
+        return self.subject.extended(self.extensions, context)
 
     @property
     def label(self) -> str:

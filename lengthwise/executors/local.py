@@ -102,7 +102,7 @@ def train_fleet(
         return
     if len(fleet.runs) == 1:
         raise RunError(f"{fleet.runs[0].name} does not fit into the memory of {device}; use a smaller model or batch")
-    listener.note(f"{len(fleet.runs)} models do not fit into memory together; going on with half of them at a time")
+    listener.note(f"{len(fleet.runs)} models do not fit into memory together; continuing with half of them at a time")
     with directory.lock():
         split(fleet, directory)
 

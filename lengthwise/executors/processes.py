@@ -138,5 +138,5 @@ def _follow(process: subprocess.Popen[str], listener: Listener) -> None:
                 raise (RunError if message["exit_code"] == 1 else UserError)(message["text"])
     raise RunError(
         f"a worker process ended unexpectedly (exit code {process.wait()}); "
-        "run the same command again to go on, with --workers 1 to see more"
+        "run the same command again to resume, with --workers 1 to see more"
     )

@@ -1,1 +1,1 @@
-"""How a trained model is stretched: one file per extension."""
+"""How the context of a trained model is extended: one file per extension."""

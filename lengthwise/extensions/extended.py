@@ -82,14 +82,14 @@ def extended(model: Decoder, extensions: Sequence[Extension], context: int | Non
     weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("encodings.")}
     with torch.device("meta"):  # it is given weights, and needs none of its own
         mixers = [copy.deepcopy(mixer) for mixer in model.mixers()]
-        stretched = Extended(model.config, model.embedding.num_embeddings, chosen, mixers)
-    stretched.load_state_dict(weights, strict=False, assign=True)
-    stretched.to(model.embedding.weight.device)  # what the extensions train
+        extended_model = Extended(model.config, model.embedding.num_embeddings, chosen, mixers)
+    extended_model.load_state_dict(weights, strict=False, assign=True)
+    extended_model.to(model.embedding.weight.device)  # what the extensions train
     trainable = {id(parameter) for extension in extensions for parameter in extension.parameters()}
-    for parameter in stretched.parameters():
+    for parameter in extended_model.parameters():
         parameter.requires_grad_(id(parameter) in trainable)
-    stretched.backend = model.backend
-    return stretched.train(model.training)
+    extended_model.backend = model.backend
+    return extended_model.train(model.training)
 
 
 def _check_applies(extension: Extension, model: Decoder) -> None:

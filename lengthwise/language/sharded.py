@@ -124,7 +124,7 @@ class ShardedLearner(Learner):
         if newest["processes"] != self.processes.count:
             raise UserError(
                 f"{folder} was begun with {newest['processes']} processes, which each hold a part of the model; "
-                f"go on with as many, not with {self.processes.count}"
+                f"resume with as many, not with {self.processes.count}"
             )
         tensors, _ = load_tensors(folder / f"sharded-{newest['step']}" / self._file)
         with torch.no_grad():

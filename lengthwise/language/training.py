@@ -1,4 +1,4 @@
-"""Training a language model from a corpus to a finished run folder; killed at any moment, it goes on where it was.
+"""Training a language model from a corpus to a finished run folder; killed at any moment, it resumes.
 
 RUN/
   run.json                  before step 0: settings, corpus, commit, versions, hardware; later who else went on with it
@@ -108,7 +108,7 @@ class LanguageTrainer:
         return {"processes": self.processes.count, **provenance(device_name(self.device))}
 
     def run(self) -> None:
-        """Begins or goes on, trains, writes.
+        """Begins or resumes, trains, writes.
 
         Asked to stop, it raises KeyboardInterrupt: at once when the state is saved, or, where the last steps were being
         done, when the run is finished.
@@ -160,7 +160,7 @@ class LanguageTrainer:
             )
 
     def _facts(self) -> dict[str, Any]:
-        """What must be the same when a run goes on."""
+        """What must be the same when a run is resumed."""
         return {"settings": self.settings.table(), "tokens": self.store.key}
 
     def _description(self, source: TextSteps, model: Any) -> dict[str, Any]:

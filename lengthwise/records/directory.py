@@ -55,16 +55,16 @@ class RunDirectory:
             write_json(self.description, description)
 
     def refuse_other_precision(self, precision: str) -> None:
-        """Refuses to go on with a run in another precision: its numbers would be of neither."""
+        """Refuses to resume a run in another precision: its numbers would be of neither."""
         earlier = read_json(self.description)["precision"] if self.description.exists() else precision
         if earlier != precision:
             raise UserError(
-                f"{self.path} was begun in {earlier}, and this device would go on in {precision}; "
+                f"{self.path} was begun in {earlier}, and this device would resume it in {precision}; "
                 "finish it on the device where it began, or choose another folder with --out"
             )
 
     def note_session(self, step: int, session: Mapping[str, Any]) -> None:
-        """Adds to the description who goes on from `step`, where anything but the time differs from who did before."""
+        """Adds to the description who resumes from `step`, where anything but the time differs from who did before."""
         described = read_json(self.description)
         sessions = described.get("sessions", [])
         before = sessions[-1] if sessions else described

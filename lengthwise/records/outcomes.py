@@ -1,4 +1,4 @@
-"""What became of each run and task: not learned, not generalized, generalized; saturated and dead tasks."""
+"""What became of each run and task: not learned, not generalized, generalized; tasks saturated or at chance."""
 
 import math
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ lengths, did not generalize.
 """
 
 SATURATED = 0.99
-"""A task on which every run of every encoding reaches this on unseen lengths tells encodings apart no more."""
+"""A task on which every run of every encoding reaches this on unseen lengths no longer distinguishes encodings."""
 
 DEAD = 0.01
-"""A task on which no run is this far above chance on unseen lengths tells encodings apart as little.
+"""A task on which no run is this far above chance on unseen lengths does not distinguish encodings either.
 
 Guessers differ by luck: a run must also be `DEAD_ERRORS` standard errors of a guesser's mean above chance.
 """
@@ -108,7 +108,7 @@ def chance(run: RunResult) -> float:
 def require_checkpoint(results: Results, checkpoint: str) -> None:
     """Refuses what no number can be given for."""
     if not results.runs:
-        raise UserError("no run is finished yet; `lengthwise run` goes on where it stopped")
+        raise UserError("no run is finished yet; `lengthwise run` resumes the study")
     for run in results.runs:
         kinds = {row["seen"] for row in run.rows if row["checkpoint"] == checkpoint}
         if kinds != {True, False}:

@@ -67,7 +67,7 @@ def ratios() -> dict[tuple[str, int], PublishedRatio]:
 
 @cache
 def ablation_keys() -> dict[str, float]:
-    """Our line -> share of the keys found, mean over lengths up to 8 times the trained one."""
+    """Our line -> passkey accuracy, mean over lengths up to 8 times the trained one."""
     return {line: percent / 100 for line, percent in _ablation("passkey average accuracy").items()}
 
 

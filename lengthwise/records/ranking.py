@@ -22,9 +22,9 @@ class Place:
     encoding: str
     reciprocal_rank: float
     reciprocal_rank_interval: Interval | None
-    """95 %, for these tasks with other seeds; None where some task has fewer than three seeds."""
+    """95 % CI over seeds, on these tasks; None where some task has fewer than three seeds."""
     interval_over_tasks: Interval | None
-    """95 %, for other tasks with other seeds; None with fewer than three tasks or seeds."""
+    """95 % CI over tasks and seeds; None with fewer than three tasks or seeds."""
     rank: float
     accuracy: float
     columns: int
@@ -49,7 +49,7 @@ class Rankings:
 
     everything: list[Place]
     informative: list[Place]
-    """Without saturated and dead tasks."""
+    """Without tasks that are saturated or at chance."""
     learned: list[Place]
     """Only columns in which every encoding learned its training lengths."""
     outcomes: Outcomes
@@ -80,9 +80,9 @@ class Difference:
     against: str
     mean: float
     interval: Interval | None
-    """95 %, for these tasks with other seeds; None where some task has fewer than three seeds."""
+    """95 % CI over seeds, on these tasks; None where some task has fewer than three seeds."""
     interval_over_tasks: Interval | None
-    """95 %, for other tasks with other seeds; None with fewer than three tasks or seeds."""
+    """95 % CI over tasks and seeds; None with fewer than three tasks or seeds."""
     is_range: bool
     """Whether `interval` is the range of a few seeds of a single task."""
     wins: int

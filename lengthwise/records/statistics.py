@@ -57,7 +57,7 @@ def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 
 def interval_over_seeds(tables: Sequence[np.ndarray], level: float = 0.95) -> list[Interval] | None:
-    """95 % interval of the mean over all columns, for claims about exactly these tasks with other seeds.
+    """95 % CI over seeds of the mean over all columns: for claims about exactly these tasks.
 
     `tables`: for each task its columns (S, E). Stratified bootstrap: within each task seeds are drawn again, the tasks
     stay. Of S seeds S - 1 are drawn, which makes the spread of the resampled means that of the true ones (Rao and Wu
@@ -84,7 +84,7 @@ def is_range(tasks: int, seeds: int) -> bool:
 
 
 def interval_over_tasks(tables: Sequence[np.ndarray], level: float = 0.95) -> list[Interval] | None:
-    """95 % interval of the mean over all columns, for claims about tasks in general with other seeds.
+    """95 % CI over tasks and seeds of the mean over all columns: for claims about tasks in general.
 
     `tables`: for each task its columns (S, E). Of T tasks T - 1 are drawn again, and within each drawn task its seeds.
     The spread between tasks already holds that between seeds, so the two stages err on the wide side; percentiles of

@@ -1,4 +1,4 @@
-"""What is known of a table of stretched models in the form that is asked for: a page, CSV tables, pictures."""
+"""What is known of a table of extended models in the form that is asked for: a page, CSV tables, pictures."""
 
 from pathlib import Path
 
@@ -14,7 +14,12 @@ from lengthwise.report.model.context_extension import ExtensionRows, load_extens
 from lengthwise.report.model.context_extension_tables import extension_values
 from lengthwise.report.model.table_csv import to_csv
 
-USUAL = {"html": "stretching.html", "csv": "stretching-csv", "svg": "stretching-svg", "png": "stretching-png"}
+USUAL = {
+    "html": "context-extension.html",
+    "csv": "context-extension-csv",
+    "svg": "context-extension-svg",
+    "png": "context-extension-png",
+}
 """Where each format goes if nothing is said."""
 PICTURED = ("perplexity-ratio-uniform", "perplexity-ratio-head-scale", "perplexity-ratio-rotary")
 """The figures that a single picture has, side by side."""

@@ -47,7 +47,7 @@ class Training(Protocol):
     def validate(self) -> None: ...
 
     def save(self) -> None:
-        """So that training can go on from here."""
+        """So that training can resume from here."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Everything that training needs to go on: saved at once or not at all, checked when it is read."""
+"""Everything that training needs to resume: saved at once or not at all, checked when it is read."""
 
 import json
 import zlib
@@ -85,7 +85,7 @@ class TrainingState:
             for name, value in self.tensors().items():
                 value.copy_(tensors[name].to(value.device))
             self.step, self.seconds = metadata["step"], metadata["seconds"]
-            return warning and f"{warning}; going on from step {self.step} of the state before it"
+            return warning and f"{warning}; resuming from step {self.step} of the state before it"
         if warning is None:
             return None
         raise RunError(f"{warning}, and so is the state before it; delete {path.parent} to train again from the start")

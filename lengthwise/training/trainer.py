@@ -1,4 +1,4 @@
-"""Training a fleet from its plan to finished run folders; killed at any moment, it goes on where it was.
+"""Training a fleet from its plan to finished run folders; killed at any moment, it resumes.
 
 Shape letters: N models, W weights of one model.
 """
@@ -96,7 +96,7 @@ class Trainer:
         return self.folder / STATE
 
     def run(self) -> None:
-        """Begins or goes on, trains, evaluates, writes; does nothing for runs that are finished.
+        """Begins or resumes, trains, evaluates, writes; does nothing for runs that are finished.
 
         Asked to stop, it raises KeyboardInterrupt: at once when the state is saved, or, where the last steps were being
         done, when the runs are finished.

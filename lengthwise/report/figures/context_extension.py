@@ -1,4 +1,4 @@
-"""Figures of stretched models: perplexity by context, keys found by length and depth, scales and entropy of heads."""
+"""Figures of extended models: perplexity by context, passkey accuracy by length and depth, head scales, entropy."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from lengthwise.report.figures.drawing import (
 )
 from lengthwise.report.figures.palette import PALETTE, SHAPES, shade, text_on
 from lengthwise.report.figures.panels import LegendEntry, Panel, Series, arranged, grid, lowered
-from lengthwise.report.model.context_extension import ExtensionRows, FittedLine, Row
+from lengthwise.report.model.context_extension import ExtensionRows, FittedLine, Row, line_words
 
 WIDTH, HEIGHT = 380.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 34.0, 194.0, 30.0, 200.0
@@ -81,7 +81,7 @@ def _ratios(rows: ExtensionRows, name: str, title: str, lines: Sequence[str]) ->
         body.append(element("path", d=path(places), stroke_width=1.8, **stroke))
         body.append(marks(places, shape, 3, colour))
         ends.append((each, colour, shape, places[-1]))
-        said.append(f"{each}: " + ", ".join(f"{ratio:.3g} at {times}x" for times, ratio in ours))
+        said.append(f"{line_words(each)}: " + ", ".join(f"{ratio:.3g} at {times}x" for times, ratio in ours))
     heights = apart([end[1] for *_, end in ends], 13, TOP + 4, BOTTOM)
     for (each, colour, shape, end), height in zip(ends, heights, strict=True):
         leader = path([(end[0] + 4, end[1]), (RIGHT + 10, height)])
@@ -99,12 +99,12 @@ def _within(name: str, lines: Sequence[str]) -> str:
     """A line's name without what all lines of its figure have in common."""
     whole = min(lines, key=len)
     if all(each.startswith(whole) for each in lines):
-        return name.removeprefix(whole).removeprefix(", ") or "whole"
+        return line_words(name).removeprefix(line_words(whole)).removeprefix(", ") or "full"
     return name.removesuffix(", trained") if all(each.endswith(", trained") for each in lines) else name
 
 
 def passkey_maps(rows: Sequence[Row]) -> list[tuple[str, Figure]]:
-    """Line -> keys found: depth downwards, length to the right."""
+    """Line -> passkey accuracy: depth downwards, length to the right."""
     return [
         (each, _passkeys([row for row in rows if row["line"] == each], each))
         for each in dict.fromkeys(row["line"] for row in rows)
@@ -114,7 +114,7 @@ def passkey_maps(rows: Sequence[Row]) -> list[tuple[str, Figure]]:
 def _passkeys(rows: list[Row], name: str) -> Figure:
     lengths, depths = (sorted({row[key] for row in rows}) for key in ("length", "depth"))
     wide, tall, left, top = 44.0, 17.0, 44.0, 24.0
-    body = [text(shortened(name, 300, 12), 4, 14, 12, weight=600)]
+    body = [text(shortened(line_words(name), 300, 12), 4, 14, 12, weight=600)]
     body.append(labels(((f"{d:.0%}", left - 5, top + (i + 0.5) * tall + 4) for i, d in enumerate(depths)), 10.5, "end"))
     below = top + len(depths) * tall + 13
     body.append(labels(((f"{n:,}", left + (i + 0.5) * wide, below) for i, n in enumerate(lengths)), 10, "middle"))
@@ -126,11 +126,11 @@ def _passkeys(rows: list[Row], name: str) -> Figure:
         body.append(text(f"{share:.1f}", x + wide / 2, y + tall / 2 + 3.6, 10, "middle", fill=text_on(colour)))
     means = [_mean([row["correct"] / row["n"] for row in rows if row["length"] == each]) for each in lengths]
     said = ", ".join(f"{mean:.2f} at {length:,} tokens" for length, mean in zip(lengths, means, strict=True))
-    width = max(left + len(lengths) * wide + 4, width_of(name, 12) + 12)
+    width = max(left + len(lengths) * wide + 4, width_of(line_words(name), 12) + 12)
     return Figure(
         f"passkeys-{''.join(letter if letter.isalnum() else '-' for letter in name)}",
-        f"Keys found: {name}",
-        f"{name}: share of the keys that were found, mean over depths: {said}.",
+        f"Passkey accuracy: {line_words(name)}",
+        f"{line_words(name)}: passkey accuracy, mean over depths: {said}.",
         min(width, 330),
         below + 8,
         "".join(body),
@@ -148,7 +148,7 @@ def scale_maps(fits: Sequence[FittedLine]) -> Figure | None:
     wide, tall = (42.0, 20.0) if heads <= 16 else (max(6.0, 640 / heads), 12.0)
     bodies, said = [], []
     for name, scales_LH in known:
-        body = [text(shortened(name, 36 + heads * wide, 12), 4, 14, 12, weight=600)]
+        body = [text(shortened(line_words(name), 36 + heads * wide, 12), 4, 14, 12, weight=600)]
         body.append(labels(((str(i + 1), 28, 22 + (i + 0.5) * tall + 4) for i in range(len(scales_LH))), 10.5, "end"))
         for i, row in enumerate(scales_LH):
             for j, scale in enumerate(row):
@@ -161,7 +161,7 @@ def scale_maps(fits: Sequence[FittedLine]) -> Figure | None:
                     )
         bodies.append("".join(body))
         flat = [scale for row in scales_LH for scale in row]
-        said.append(f"{name}: {min(flat):.2f} to {max(flat):.2f}, mean {_mean(flat):.2f}")
+        said.append(f"{line_words(name)}: {min(flat):.2f} to {max(flat):.2f}, mean {_mean(flat):.2f}")
     size = (46 + heads * wide, 22 + layers * tall + 16)
     columns = max(1, int(930 / size[0]))
     drawn = arranged("head-scales", "Learned head scales", f"{'; '.join(said)}.", bodies, size, [], columns)
@@ -170,7 +170,7 @@ def scale_maps(fits: Sequence[FittedLine]) -> Figure | None:
 
 
 def entropy_figure(rows: Sequence[Row]) -> Figure | None:
-    """Mean entropy of all heads by position, as trained and stretched, below its bound."""
+    """Mean entropy of all heads by position, as trained and extended, below its bound."""
     known = [row for row in rows if "bits" in row]
     if not known:
         return None

@@ -18,7 +18,7 @@ class DifferenceRow:
 
 
 def differences_figure(
-    rows: list[DifferenceRow], baseline: str, encodings: list[str], spread: str = "95 % interval"
+    rows: list[DifferenceRow], baseline: str, encodings: list[str], spread: str = "95 % CI over seeds"
 ) -> Figure:
     """A dot for each task, a shape with its interval for their mean; `spread`: what the interval is called."""
     look = styles(encodings)

@@ -16,6 +16,7 @@ from lengthwise.report.model import reference, summaries
 from lengthwise.report.model.accuracy_tables import task_notes
 from lengthwise.report.model.difference_tables import task_differences
 from lengthwise.report.model.length_curves import curves_of
+from lengthwise.report.model.phrases import spread_heading
 
 
 def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figure]:
@@ -40,7 +41,7 @@ def ranking_of(results: Results) -> Figure | None:
         for place in found
     ]
     published = reference.reciprocal_ranks(results)
-    spread = _spread(found[0].is_range)
+    spread = spread_heading(found[0].is_range)
     return ranking_figure(places, results.encodings, published.scores, spread, published.called)
 
 
@@ -74,8 +75,4 @@ def differences_of(results: Results) -> Figure | None:
         DifferenceRow(each.encoding, (each.mean, each.interval), task_differences(results, each.encoding, baseline))
         for each in differences
     ]
-    return differences_figure(rows, baseline, results.encodings, _spread(differences[0].is_range))
-
-
-def _spread(is_range: bool) -> str:
-    return "range of the seeds" if is_range else "95 % interval"
+    return differences_figure(rows, baseline, results.encodings, spread_heading(differences[0].is_range))

@@ -12,12 +12,12 @@ def ranking_figure(
     places: list[tuple[str, Estimate, Interval | None]],
     encodings: list[str],
     published: Mapping[str, float],
-    spread: str = "95 % interval",
+    spread: str = "95 % CI over seeds",
     called: str = "published",
 ) -> Figure:
-    """Mean reciprocal rank with its intervals for other seeds and for other tasks, best first.
+    """Mean reciprocal rank with its intervals over seeds and over tasks, best first.
 
-    The published one is a hollow circle. `spread`: what the interval for other seeds is called; `called`: what the
+    The published one is a hollow circle. `spread`: what the interval over seeds is called; `called`: what the
     published ones are.
     """
     look = styles(encodings)
@@ -52,8 +52,7 @@ def ranking_figure(
     return Figure(
         "ranking",
         "Mean reciprocal rank on unseen lengths",
-        f"Mean reciprocal rank of each encoding with its {spread} for other seeds, best first: "
-        f"{said or 'nothing to rank'}.",
+        f"Mean reciprocal rank of each encoding with its {spread}, best first: {said or 'nothing to rank'}.",
         width,
         bottom + 40,
         "".join(body),

@@ -195,7 +195,7 @@ def _rows(results: Results, cell: Callable[[str, str], Cell]) -> tuple[TableRow,
 def task_notes(results: Results) -> dict[str, str]:
     """Tasks that no longer distinguish encodings, and why."""
     found = outcomes(results)
-    return dict.fromkeys(found.saturated, "saturated") | dict.fromkeys(found.dead, "dead")
+    return dict.fromkeys(found.saturated, "saturated") | dict.fromkeys(found.dead, "at chance")
 
 
 # For programs: a row for each task and encoding.

@@ -1,4 +1,4 @@
-"""What a table of stretched models left in its folder, as the page about it reads it: rows, scales, settings."""
+"""What a table of extended models left in its folder, as the page about it reads it: rows, scales, settings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,6 +13,15 @@ from lengthwise.records.published_ratios import PublishedRatio, ratios
 
 Row = dict[str, Any]
 FAMILIES = {"none": "Without positions", "rotary": "Rotary positions"}
+ABLATIONS = {", without start": ", no init", ", without floor": ", no constraint"}
+"""Endings of lines, as rows have them -> as the paper says them."""
+
+
+def line_words(line: str) -> str:
+    """The name of a line for readers; rows keep the name under which it was measured."""
+    for recorded, words in ABLATIONS.items():
+        line = line.replace(recorded, words)
+    return line
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class FittedLine:
     """Mean of the last ten steps."""
     device: str
     scales_LH: list[list[float]] | None
-    """Learned head scales, layers x heads; None where all weights were trained."""
+    """Learned head scales, layers x heads; None where all parameters were trained."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class ExtensionRows:
         return found["perplexity"] / base["perplexity"] if found and base else None
 
     def keys_by_length(self, line: str) -> dict[int, float]:
-        """Length -> share of the keys found, over all depths."""
+        """Length -> passkey accuracy, over all depths."""
         found: dict[int, list[Row]] = {}
         for row in self.passkey:
             if row["line"] == line:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from lengthwise.records.published_ratios import ablation_keys
-from lengthwise.report.model.context_extension import ExtensionRows
+from lengthwise.report.model.context_extension import ExtensionRows, line_words
 from lengthwise.report.model.phrases import published_ratio
 from lengthwise.report.model.phrases import ratio as ratio_words
 
@@ -37,7 +37,7 @@ def claims(rows: ExtensionRows) -> list[Claim]:
     head, even = "head-scale for 4x", "uniform-scale for 4x"
     ratio = rows.ratio(head, 4) if head in rows.lines else None
     if ratio is not None:
-        numbers = next((f" with {fit.numbers} trained numbers" for fit in rows.fits if fit.line == head), "")
+        numbers = next((f" with {fit.numbers} trained parameters" for fit in rows.fits if fit.line == head), "")
         words = f"Head scales fitted at 4x hold the perplexity there within {HELD - 1:.0%} of 1x"
         published = rows.published(head, 4)
         theirs = f" (published {published_ratio(published)})" if published else ""
@@ -50,7 +50,7 @@ def claims(rows: ExtensionRows) -> list[Claim]:
 
 
 def _ablations(rows: ExtensionRows) -> list[Claim]:
-    """Published at 8x alone: the order of the whole method, without its start, without its floor."""
+    """Published at 8x alone: the order of the full method, without its initialization, without its constraint."""
     lines, found = list(ablation_keys()), []
     if not set(lines) <= set(rows.lines):
         return []
@@ -62,7 +62,7 @@ def _ablations(rows: ExtensionRows) -> list[Claim]:
     longest = 8 * (rows.about.get("trained") or 0)
     keys = {line: rows.keys_found(line, longest) for line in lines}
     if all(share is not None for share in keys.values()):
-        words = "They have the published order of keys found, too"
+        words = "They have the published order of passkey accuracy, too"
         found.append(_order(words, {line: share or 0.0 for line, share in keys.items()}, ablation_keys()))
     return found
 
@@ -71,8 +71,9 @@ def _order(words: str, ours: dict[str, float], theirs: dict[str, float]) -> Clai
     """From the lowest published value on."""
     order = sorted(theirs, key=lambda line: theirs[line])
     said = ", ".join(
-        f"{line.partition(', ')[2] or 'whole'} {ratio_words(ours[line])} (published {ratio_words(theirs[line])})"
+        f"{ablation or 'full'} {ratio_words(ours[line])} (published {ratio_words(theirs[line])})"
         for line in order
+        for ablation in [line_words(line).partition(", ")[2]]
     )
     values = [ours[line] for line in order]
     return Claim(words, said, all(low < high for low, high in pairwise(values)))

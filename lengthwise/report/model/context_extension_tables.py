@@ -1,9 +1,9 @@
-"""Extended models as tables: perplexity beside the published ratios, keys found, scales, entropy, fits."""
+"""Extended models as tables: perplexity beside the published ratios, passkey accuracy, scales, entropy, fits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lengthwise.report.model.context_extension import FAMILIES, ExtensionRows, FittedLine, Row
+from lengthwise.report.model.context_extension import FAMILIES, ExtensionRows, FittedLine, Row, line_words
 from lengthwise.report.model.context_extension_claims import HELD
 from lengthwise.report.model.phrases import known, perplexity, plain, published_ratio, ratio
 from lengthwise.report.model.run_tables import fact_table
@@ -31,7 +31,10 @@ def ratio_table(rows: ExtensionRows) -> Table:
         lines = [line for line in rows.lines if rows.family(line) == family]
         if lines:
             found.append(heading_row(title))
-        found += [TableRow((text_cell(line), *(_ratio(rows, line, each) for each in rows.times))) for line in lines]
+        found += [
+            TableRow((text_cell(line_words(line)), *(_ratio(rows, line, each) for each in rows.times)))
+            for line in lines
+        ]
     targets = max(row["tokens"] for row in rows.perplexity)
     return Table(
         "perplexity",
@@ -77,15 +80,15 @@ def long_table(rows: Sequence[Row]) -> Table:
 
 
 def key_table(rows: ExtensionRows) -> Table:
-    """Share of the keys found by length, over all depths."""
+    """Passkey accuracy by length, over all depths."""
     lengths = sorted({row["length"] for row in rows.passkey})
     found = []
     for line in dict.fromkeys(row["line"] for row in rows.passkey):
         shares = rows.keys_by_length(line)
         cells = (number_cell(f"{shares[each]:.2f}") if each in shares else MISSING for each in lengths)
-        found.append(TableRow((text_cell(line), *cells)))
+        found.append(TableRow((text_cell(line_words(line)), *cells)))
     columns = (Column("line", "left"), *(Column(f"{length:,}") for length in lengths))
-    return Table("passkeys", "Share of the keys found, over all depths", columns, tuple(found))
+    return Table("passkeys", "Passkey accuracy, over all depths", columns, tuple(found))
 
 
 def scale_table(
@@ -131,7 +134,7 @@ def fit_table(fits: Sequence[FittedLine]) -> Table:
     rows = [
         TableRow(
             (
-                text_cell(fit.line),
+                text_cell(line_words(fit.line)),
                 number_cell(f"{fit.numbers:,}"),
                 number_cell(f"{fit.seconds:.1f}"),
                 number_cell(f"{fit.first_loss:.3f}"),
@@ -141,7 +144,7 @@ def fit_table(fits: Sequence[FittedLine]) -> Table:
         )
         for fit in fits
     ]
-    headings = ("trained numbers", "seconds", "first loss", "loss at the end")
+    headings = ("trained parameters", "seconds", "first loss", "loss at the end")
     columns = (Column("line", "left"), *map(Column, headings), Column("device", "left"))
     return Table("", "What was fitted", columns, tuple(rows))
 
@@ -169,7 +172,7 @@ def extension_values(rows: ExtensionRows) -> list[Table]:
     )  # fmt: skip
     passkey = value_table(
         "passkeys",
-        "Keys found",
+        "Passkey accuracy",
         ["line", "family", "length", "depth", "n", "correct"],
         [[row[name] for name in ("line", "family", "length", "depth", "n", "correct")] for row in rows.passkey],
     )

@@ -35,7 +35,7 @@ def difference_table(results: Results, checkpoint: str = "last") -> Table:
         *value_columns("against"),
         Column("mean", fields=("mean",)),
         Column(phrases.spread_heading(any(each.is_range for each in found)), fields=("low", "high"), shown=has_seeds),
-        Column("95 %, other tasks", fields=("low_over_tasks", "high_over_tasks"), shown=has_tasks),
+        Column(phrases.OVER_TASKS, fields=("low_over_tasks", "high_over_tasks"), shown=has_tasks),
         Column("wins/ ties/ losses", fields=("wins", "ties", "losses")),
         *value_columns(*uncorrected),
         *(

@@ -37,7 +37,7 @@ def spread(figure: Score) -> str:
 
 
 def places(ends: Iterable[int] | None) -> str:
-    """The place of an encoding in an order, or those that are open to it; nothing where it is not known."""
+    """The rank of an encoding, or the first and last that are possible; nothing where it is not known."""
     if ends is None:
         return ""
     first, last = ends
@@ -69,8 +69,12 @@ def interval(ends: Iterable[float] | None, signs: bool = False) -> str:
 
 
 def spread_heading(is_range: bool) -> str:
-    """What an interval over seeds is called."""
-    return "range of the seeds" if is_range else "95 %, other seeds"
+    """The heading of a column of intervals over seeds."""
+    return "range of the seeds" if is_range else "95 % CI over seeds"
+
+
+OVER_TASKS = "95 % CI over tasks"
+"""The heading of a column of intervals over tasks."""
 
 
 def span(ends: Iterable[int]) -> str:

@@ -153,7 +153,7 @@ def correlation_table(comparison: Comparison) -> Table:
 
 
 def order_table(comparison: Comparison) -> Table:
-    """Mean reciprocal ranks and places, ours at both checkpoints; only encodings and tasks that both sides have."""
+    """Mean reciprocal ranks and ranks, ours at both checkpoints; only encodings and tasks that both sides have."""
     order, here, other = comparison.order, comparison.checkpoint, comparison.other_checkpoint
     scores: dict[str, Sequence[float | None]] = {
         "ours": [each.ours for each in order],
@@ -188,17 +188,14 @@ def order_table(comparison: Comparison) -> Table:
     if any(each.places and each.places[0] != each.places[1] for each in order):
         notes.append(SHARED)
     if any(each.ours is not None and each.places is None for each in order):
-        notes.append("ours: too few seeds to say which of them are told apart")
+        notes.append("ours: too few seeds to distinguish them")
     if all(each.ours is None for each in order):
         notes.append("ours: no pair of task and seed is finished for all encodings yet")
     title = "Order of the encodings by mean reciprocal rank"
     return Table("order", title, columns, tuple(rows), tuple(notes))
 
 
-SHARED = (
-    "2.–3.: the seeds leave the place open; the 95 % interval over seeds of the paired difference of reciprocal ranks "
-    "holds 0"
-)
+SHARED = "2.–3.: the rank is undecided; the 95 % CI over seeds of the paired difference of reciprocal ranks includes 0"
 
 
 def _order_fields(checkpoint: str) -> tuple[str, ...]:
@@ -206,7 +203,7 @@ def _order_fields(checkpoint: str) -> tuple[str, ...]:
 
 
 def _place(scores: Sequence[float | None], number: int, open_places: Iterable[int] | None, *values: Value) -> Cell:
-    """A score and its place, or those that are open."""
+    """A score and its rank, or the first and last that are possible."""
     score = scores[number]
     if score is None:
         return Cell(MISSING.words, values)

@@ -35,14 +35,14 @@ def ranking_table(results: Results, checkpoint: str = "last") -> Table:
     columns = (
         Column("encoding", "left", ("encoding",)),
         Column("mean reciprocal rank", fields=("mean_reciprocal_rank",)),
-        Column("place", fields=("from_place", "to_place"), shown=bool(first and first.places)),
+        Column("rank", fields=("from_place", "to_place"), shown=bool(first and first.places)),
         Column(
             phrases.spread_heading(bool(first and first.is_range)),
             fields=("low", "high"),
             shown=bool(first and first.reciprocal_rank_interval),
         ),
         Column(
-            "95 %, other tasks",
+            phrases.OVER_TASKS,
             fields=("low_over_tasks", "high_over_tasks"),
             shown=bool(first and first.interval_over_tasks),
         ),
@@ -98,14 +98,14 @@ def _notes(found: Rankings) -> Iterator[str]:
     yield f"over {plural(first.columns, 'pair')} of task and seed; ties share their mean rank"
     if not first.reciprocal_rank_interval:
         few = f"some task has fewer than {FEWEST_SEEDS} seeds"
-        yield f"no interval is given: {few}, too few to say which encodings are told apart"
+        yield f"no interval is given: {few}, too few to distinguish encodings"
     elif not first.interval_over_tasks:
-        yield f"no interval over other tasks is given: there are fewer than {FEWEST_TASKS} tasks"
+        yield f"no interval over tasks is given: there are fewer than {FEWEST_TASKS} tasks"
     if any(place.open for place in found.everything):
-        yield "a place such as 2.–3. is left open by the seeds: the difference of reciprocal ranks may be 0"
+        yield "a rank such as 2.–3. is undecided: the interval of the difference of reciprocal ranks includes 0"
     for name, tasks, meaning in (
         ("saturated", outcomes.saturated, f"every run at {SATURATED} or above on unseen lengths"),
-        ("dead", outcomes.dead, f"no run above chance by {DEAD} and {DEAD_ERRORS} standard errors"),
+        ("at chance", outcomes.dead, f"no run above chance by {DEAD} and {DEAD_ERRORS} standard errors"),
     ):
         yield (
             f"† {plural(len(tasks), 'task')} {name} ({meaning}): {', '.join(tasks)}" if tasks else f"no task is {name}"

@@ -23,7 +23,7 @@ class Accuracy:
 
     mean: float
     interval: Interval | None
-    """For other seeds: 95 % from six seeds up, the range of three to five; None with fewer."""
+    """Over seeds: 95 % CI from six seeds up, the range of three to five; None with fewer."""
     by_seed: dict[int, float]
     unlearned: list[int]
     """Seeds whose run did not learn its training lengths."""
@@ -71,8 +71,8 @@ def spread_words(results: Results) -> str:
     seeds = {len(results.of(task, encoding)) for task in results.tasks for encoding in results.encodings}
     kinds = {is_range(1, number) for number in seeds if number >= FEWEST_SEEDS}
     if len(kinds) > 1:
-        return f"range of the seeds (from {SEEDS_OF_A_TASK} seeds up: 95 % interval)"
-    return "".join("range of the seeds" if kind else "95 % interval" for kind in kinds)
+        return f"range of the seeds (from {SEEDS_OF_A_TASK} seeds up: 95 % CI)"
+    return "".join("range of the seeds" if kind else "95 % CI" for kind in kinds)
 
 
 def in_order(results: Results) -> list[RunResult]:
@@ -87,9 +87,7 @@ def in_order(results: Results) -> list[RunResult]:
 
 def require_runs(results: Results) -> None:
     if not results.runs:
-        raise UserError(
-            "no run is finished yet, so there is nothing to show; `lengthwise run` goes on where it stopped"
-        )
+        raise UserError("no run is finished yet, so there is nothing to show; `lengthwise run` resumes the study")
 
 
 def has_best(results: Results) -> bool:

@@ -1,4 +1,4 @@
-"""Stretched language models: what is measured is what a plain loop says, what is fitted is all that changes."""
+"""Context extension: what is measured is what a plain loop says, what is fitted is all that changes."""
 
 import dataclasses
 import json
@@ -68,8 +68,8 @@ def story(number: int, words: int) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus, and twins trained on it: `none` and `rotary`."""
-    place = tmp_path_factory.mktemp("stretching")
+    """A corpus, and a matched pair trained on it: `none` and `rotary`."""
+    place = tmp_path_factory.mktemp("context-extension")
     for split, sizes in {"train": (3000, 2000), "validation": (900, 60), "test": (900, 700)}.items():
         (place / "corpus" / split).mkdir(parents=True)
         for number, size in enumerate(sizes):
@@ -122,7 +122,7 @@ def test_perplexity_is_what_a_loop_over_tokens_says(nope: LoadedModel) -> None:
     documents = nope.documents("test")
     targets = choose_targets(documents, [24, 48], count=5, scored=8)
     for context in (24, 48):
-        model = nope.stretched([{"name": "uniform-scale", "constant": 1.2}], context)
+        model = nope.extended([{"name": "uniform-scale", "constant": 1.2}], context)
         losses = []
         for end in targets.ends.tolist():
             for place in range(end - 8, end):
@@ -153,19 +153,19 @@ def test_targets_are_the_same_at_every_context() -> None:
 
 def test_rows_read_together_or_alone_are_the_same(nope: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = choose_targets(nope.documents("test"), [48], count=6, scored=16)
-    together = perplexity_at(nope.stretched([], 48), targets, 48)
+    together = perplexity_at(nope.extended([], 48), targets, 48)
     monkeypatch.setitem(reading.LARGEST_INNER, "cpu", 1)
     monkeypatch.setitem(reading.LARGEST_LOGITS, "cpu", 3 * 300)
-    alone = perplexity_at(nope.stretched([], 48), targets, 48)
+    alone = perplexity_at(nope.extended([], 48), targets, 48)
     assert alone.loss == pytest.approx(together.loss, abs=1e-6)
 
 
 def test_loss_by_position_has_the_same_mean(nope: LoadedModel) -> None:
     targets = choose_targets(nope.documents("test"), [40], count=4, scored=40)
-    rows = loss_by_position(nope.stretched([], 40), targets, 40, bins=5)
+    rows = loss_by_position(nope.extended([], 40), targets, 40, bins=5)
     assert [(row["first"], row["last"]) for row in rows] == [(0, 7), (8, 15), (16, 23), (24, 31), (32, 39)]
     assert all(row["tokens"] == 4 * 8 for row in rows)
-    whole = perplexity_at(nope.stretched([], 40), targets, 40).loss
+    whole = perplexity_at(nope.extended([], 40), targets, 40).loss
     assert np.mean([row["loss"] for row in rows]) == pytest.approx(whole, rel=1e-9)
     assert rows[0]["loss"] > rows[-1]["loss"], "the first tokens have less to go by"
 
@@ -384,14 +384,14 @@ def test_head_scales_lower_the_loss_and_change_nothing_else(nope: LoadedModel, t
     assert list(found.learned) == ["scales_LH"] and found.learned["scales_LH"].shape == (2, 4)
     assert found.learned["scales_LH"].std() > 0.01
     targets = choose_targets(nope.documents("test"), [96], count=20, scored=32)
-    start = nope.stretched([{"name": "uniform-scale", "constant": 1.3}], 96)
+    start = nope.extended([{"name": "uniform-scale", "constant": 1.3}], 96)
     learned = perplexity_at(found.model, targets, 96)
     assert learned.loss < perplexity_at(start, targets, 96).loss
 
     save_fit(tmp_path / "fit", nope, found)
     description = read_json(tmp_path / "fit/fit.json")
     assert description["trained_numbers"] == 8 and description["settings"]["floor"] == 1
-    again = load_fit(tmp_path / "fit", nope).stretched(nope, 96)
+    again = load_fit(tmp_path / "fit", nope).extended(nope, 96)
     assert perplexity_at(again, targets, 96) == learned
     assert not list((tmp_path / "fit").glob(".*")), "nothing half-written"
 
@@ -447,7 +447,7 @@ def test_fine_tuning_trains_a_copy(rope: LoadedModel, tmp_path: Path) -> None:
     changed = {name for name, value in found.learned.items() if value.numpy().tobytes() != before[name]}
     assert changed == set(before), "everything was trained"
     targets = choose_targets(rope.documents("test"), [96], count=20, scored=32)
-    raw = perplexity_at(rope.stretched(settings.extensions, 96), targets, 96)
+    raw = perplexity_at(rope.extended(settings.extensions, 96), targets, 96)
     tuned = perplexity_at(found.model, targets, 96)
     assert tuned.loss < raw.loss
     save_fit(tmp_path / "fit", rope, found)
@@ -545,7 +545,7 @@ def test_keys_are_held_out_and_the_same_at_all_lengths(nope: LoadedModel) -> Non
 @pytest.mark.parametrize("table", [None, {"name": "yarn", "factor": 3.0}, {"name": "dynamic-ntk", "factor": 2.0}])
 def test_one_pass_agrees_with_greedy_decoding(rope: LoadedModel, table: dict[str, Any] | None) -> None:
     """Whatever the model writes greedily, all of it is the likeliest in one pass, and no other text is."""
-    model = rope.stretched([table] if table else [], 80)
+    model = rope.extended([table] if table else [], 80)
     for number in range(3):
         prompt = rope.documents("test").tokens[40 * number : 40 * number + 70].astype(np.int64)
         written = reading.continued(model, prompt, 6)
@@ -662,9 +662,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "inner bias": ({"mlp_bias": True}, "biases in the feed-forward"),
     "scaled": (
         {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
-        "'linear' .it is stretched",
+        "'linear' .its context is extended",
     ),
-    "old scaled": ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic' .it is stretched already"),
+    "old scaled": ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic' .its context is extended already"),
     "activation": ({"hidden_act": "gelu"}, "the activation 'gelu'"),
     "heads": ({"head_dim": 16}, "heads of 16 entries instead of width / heads = 8"),
     "type": ({"model_type": "gpt2"}, "a model of type 'gpt2'; those that can be read: llama, smollm3"),
@@ -827,7 +827,7 @@ def test_the_table_goes_on_where_it_was_stopped(
     assert {row["tokens"] for row in rows} == {4 * 16}
     found = {(row["line"], row["times"]): row["perplexity"] for row in rows}
     for name in ("dynamic-ntk", "yarn", "position-interpolation"):
-        assert found[name, 1] == pytest.approx(found["rotary", 1], rel=1e-5), "nothing to stretch at 1x"
+        assert found[name, 1] == pytest.approx(found["rotary", 1], rel=1e-5), "nothing to extend at 1x"
         assert found[name, 4] != found["rotary", 4]
     before = len(calls)
     ExtensionTable(nope, rope, SHORT, tmp_path).run()
@@ -971,9 +971,9 @@ def test_a_study_trains_twins_and_makes_the_table(folder: Path, tmp_path: Path, 
     assert "head-scale" in said.lower() or "headscale" in said.lower()
     rows = read_rows(tmp_path / "s/table/perplexity.jsonl")
     assert {row["context"] for row in rows} == {CONTEXT, 2 * CONTEXT}
-    twins = [read_json(tmp_path / "s" / twin / "run.json") for twin in ("none", "rotary")]
-    assert twins[0]["encoding_of_each_layer"] == ["none"] and twins[1]["encoding_of_each_layer"] == ["rotary"]
-    assert twins[1]["encoding_resolved"]["rotary"]["rotated_entries"] == 8, "all of a head, as in Llama"
+    pair = [read_json(tmp_path / "s" / each / "run.json") for each in ("none", "rotary")]
+    assert pair[0]["encoding_of_each_layer"] == ["none"] and pair[1]["encoding_of_each_layer"] == ["rotary"]
+    assert pair[1]["encoding_resolved"]["rotary"]["rotated_entries"] == 8, "all of a head, as in Llama"
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*") if path.is_file()}
     assert call(*command, *words) == said
     changed = {path.name for path, time in before.items() if path.stat().st_mtime_ns != time}
@@ -993,7 +993,7 @@ def test_a_study_from_a_prepared_folder(folder: Path, tmp_path: Path, call: Call
     ]  # fmt: skip
     words = [word for change in changes for word in ("--set", change)]
     command = ("study", "headscale-small", "--corpus", prepared, "--out", tmp_path / "s", "--device", "cpu")
-    assert "keys found" in call(*command, *words)
+    assert "passkey accuracy" in call(*command, *words)
     assert not (tmp_path / "s/tokens").exists()
     assert "| head-scale for 2x |" in (tmp_path / "s/table/table.md").read_text()
     assert {row["length"] for row in read_rows(tmp_path / "s/table/passkey.jsonl")} == {128, 256}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import Result
-from test_stretching import CONTEXT, folder, story
+from test_context_extension import CONTEXT, folder, story
 from typer.testing import CliRunner
 
 from lengthwise.cli.main import app
@@ -129,5 +129,5 @@ def test_twins_of_different_precision_are_none(folder: Path, tmp_path: Path) -> 
     (tmp_path / "none/run.json").write_text(json.dumps({**described, "precision": "bf16"}))
     done = extend("table", tmp_path / "none", tmp_path / "rotary", "--out", tmp_path / "table", "--scored", 8)
     assert isinstance(done.exception, UserError), done.output
-    assert "none was trained in bf16, rotary in fp32: no twins" in str(done.exception)
+    assert "none was trained in bf16, rotary in fp32: not a matched pair" in str(done.exception)
     assert not (tmp_path / "table").exists()

@@ -1,4 +1,4 @@
-"""The page about stretched models: what it says is what the rows say, in a real browser too, and nothing is fetched."""
+"""The page about extended models: what it says is what the rows say, in a real browser too, and nothing is fetched."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ from lengthwise.records.files import write_json, write_rows
 from lengthwise.records.published_ratios import ratios
 from lengthwise.report.figures.context_extension import ratio_figures
 from lengthwise.report.html.context_extension import content, write_extension_page
-from lengthwise.report.model.context_extension import load_extension_rows
+from lengthwise.report.model.context_extension import line_words, load_extension_rows
 from lengthwise.report.model.context_extension_claims import claims
 from lengthwise.report.model.context_extension_tables import extension_values
 from lengthwise.report.model.table_csv import to_csv
@@ -102,7 +102,7 @@ def write_table(folder: Path, passkeys: bool = True, fits: bool = True, entropy:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_table(tmp_path_factory.mktemp("stretched") / "table")
+    return write_table(tmp_path_factory.mktemp("extended") / "table")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_claims_follow_the_rows(folder: Path, tmp_path: Path) -> None:
     found = claims(load_extension_rows(folder))
     assert len(found) == 7 and all(claim.holds for claim in found if "rotary" not in claim.words)
     held = next(claim for claim in found if "within 15%" in claim.words)
-    assert held.found == "1.02 with 36 trained numbers (published 1.45)"
+    assert held.found == "1.02 with 36 trained parameters (published 1.45)"
     assert not next(claim for claim in found if "rotary" in claim.words).holds, "1.63 is not broken"
     # The same rows but for two: head scales that do worse than one scale for all, an ablation in another order.
     rows = [json.loads(text) for text in (folder / "perplexity.jsonl").read_text().splitlines()]
@@ -150,7 +150,8 @@ def test_claims_follow_the_rows(folder: Path, tmp_path: Path) -> None:
 def test_every_line_is_in_a_figure_and_the_published_ones_are_dashed(folder: Path) -> None:
     shown = content(load_extension_rows(folder))
     drawn = " ".join(figure.description for figure in shown["ratio_figures"])
-    assert all(f"{line.name}: " in drawn for line in LINES)
+    assert all(f"{line_words(line.name)}: " in drawn for line in LINES)
+    assert "no init" in drawn and "without start" not in drawn, "readers see the words of the paper"
     uniform = next(figure for figure in shown["ratio_figures"] if figure.name.endswith("uniform"))
     assert uniform.body.count("stroke-dasharray") == 4, "as trained and three uniform scales; by position is ours alone"
     assert len(shown["passkeys"]) == len(LINES)

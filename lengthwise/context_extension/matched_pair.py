@@ -1,11 +1,11 @@
-"""From a corpus to the table: twins are trained, then stretched in every way of the published table.
+"""From a corpus to the table: a matched pair is trained, then extended in every way of the published table.
 
 OUT/
   tokens/         the corpus as tokens, for both; not there where the corpus is a prepared one
-  none, rotary/   the trained twins, as `lengthwise language train` leaves them
+  none, rotary/   the two trained models, as `lengthwise language train` leaves them
   table/          see `table`
 
-Every part goes on where it was stopped; what is done is not done again. What cannot be is refused before training.
+Every part resumes where it was stopped; what is done is not done again. What cannot be done is refused before training.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,14 +26,15 @@ from lengthwise.language.training import train_language_model
 from lengthwise.runtime import Listener, choose_device
 
 SHIPPED = Path(__file__).parent
-TWINS = ("none", "rotary")
+PAIR = ("none", "rotary")
+"""Models that differ in their encoding alone; folders and settings have these names."""
 
 
 @dataclass(frozen=True)
 class ExtensionStudy:
     summary: str
     twins: Any = field(default_factory=dict)
-    """The encoding of each twin."""
+    """The encoding of each model of the pair."""
     seed: int = 0
     model: Any = field(default_factory=dict)
     data: Any = field(default_factory=dict)
@@ -45,12 +46,12 @@ class ExtensionStudy:
         for name in ("twins", "model", "data", "training"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ValueError(f"{name} must be a table, not {getattr(self, name)!r}")
-        if set(self.twins) != set(TWINS):
-            raise ValueError(f"twins must name the encodings of both {' and '.join(TWINS)}, not {list(self.twins)}")
+        if set(self.twins) != set(PAIR):
+            raise ValueError(f"twins must name the encodings of both {' and '.join(PAIR)}, not {list(self.twins)}")
 
-    def settings(self, twin: str) -> LanguageSettings:
+    def settings(self, name: str) -> LanguageSettings:
         parts = {"seed": self.seed, "model": self.model, "data": self.data, "training": self.training}
-        return settings_from({"encoding": self.twins[twin], **parts})
+        return settings_from({"encoding": self.twins[name], **parts})
 
 
 def load_extension_study(name: str, assignments: Iterable[str] = ()) -> ExtensionStudy:
@@ -60,8 +61,8 @@ def load_extension_study(name: str, assignments: Iterable[str] = ()) -> Extensio
         raise UserError(f"unknown study {name!r}; {nearest(name, shipped)} (a file must end in .toml)")
     table = configuration.load(shipped.get(name, Path(name)))
     study = configuration.read(ExtensionStudy, configuration.override(table, list(assignments)), "")
-    for twin in TWINS:
-        study.settings(twin)  # a wrong setting is an error now, not after the first twin
+    for each in PAIR:
+        study.settings(each)  # a wrong setting is an error now, not after the first model is trained
     return study
 
 
@@ -70,18 +71,18 @@ def run_extension_study(
 ) -> None:
     place = choose_device(device)
     refuse_impossible(study, corpus, out, listener)
-    for twin in TWINS:
-        listener.note(f"Training the twin {twin}")
-        train_language_model(corpus, study.settings(twin), out / twin, device, listener, save_every, out / "tokens")
-    nope, rope = (open_model(out / twin, place) for twin in TWINS)
+    for each in PAIR:
+        listener.note(f"Training the model with the encoding {each}")
+        train_language_model(corpus, study.settings(each), out / each, device, listener, save_every, out / "tokens")
+    nope, rope = (open_model(out / each, place) for each in PAIR)
     ExtensionTable(nope, rope, study.table, out / "table", listener).run()
 
 
 def refuse_impossible(study: ExtensionStudy, corpus: Path, out: Path, listener: Listener) -> None:
-    """Refuses twins or documents of which no table can be made: now, not after hours of training."""
-    data = study.settings(TWINS[0]).data
-    for twin in TWINS:
-        with torch.device("meta"):  # it needs no weights
-            refuse_other_encoding(twin, build_language_model(study.settings(twin), data.vocabulary), twin)
+    """Refuses models or documents of which no table can be made: now, not after hours of training."""
+    data = study.settings(PAIR[0]).data
+    for each in PAIR:
+        with torch.device("meta"):  # it needs no parameters
+            refuse_other_encoding(each, build_language_model(study.settings(each), data.vocabulary), each)
     store = tokens_of(corpus, data, out / "tokens", listener.note)
     what_is_scored(study.table, store, data.context)

@@ -1,4 +1,4 @@
-"""Tables of stretched twins: what was cut off is measured again, what cannot be is refused before anything is done."""
+"""Tables of a matched pair: what was cut off is measured again, what cannot be is refused before anything is done."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from lengthwise.context_extension import matched_pair as study_module
 from lengthwise.context_extension import table as table_module
-from lengthwise.context_extension import twins as study_module
 from lengthwise.context_extension.fitting_rows import TrainingWindows, choose_targets
 from lengthwise.context_extension.loaded_model import LoadedModel, open_model
+from lengthwise.context_extension.matched_pair import load_extension_study, run_extension_study
 from lengthwise.context_extension.table import ExtensionTable, TableSettings, what_is_scored
-from lengthwise.context_extension.twins import load_extension_study, run_extension_study
 from lengthwise.errors import UserError
 from lengthwise.language.store import Documents
 from lengthwise.records.files import read_rows
@@ -160,7 +160,7 @@ def test_an_impossible_study_is_refused_before_anything_is_trained(
     lengths, changes, message = IMPOSSIBLE[name]
 
     def train(*given: Any) -> None:
-        raise AssertionError("a twin is trained")
+        raise AssertionError("a model is trained")
 
     monkeypatch.setattr(study_module, "train_language_model", train)
     corpus = write_corpus(tmp_path / "corpus", **lengths)
