@@ -28,23 +28,26 @@ from triton.compiler import ASTSource, compile
 from lengthwise.kernels import drop as drop_kernel, attention as kernel, attention_long as kernel_long, picking
 
 KINDS = {"table": "*fp32", "part": "*fp32", "lse": "*fp32", "delta": "*fp32", "turns": "*fp32", "segments": "*i32",
-         "key": "*i32", "numbers": "*i32", "scale": "fp32", "inverse": "fp32"}
+         "key": "*i32", "numbers": "*i32", "scale": "fp32", "inverse": "fp32", "row": "*fp32", "column": "*fp32",
+         "drow": "*fp32", "dcolumn": "*fp32", "window": "*i32"}
 NUMBERS = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "D": 48, "F": 96, "W": 16, "BLOCK": 256}
-for function, absent in [(kernel._forward_whole, "turns"), (kernel._backward_whole, "turns"),
-                         (kernel._forward_whole, "table"), (kernel._backward_whole, "table"),
-                         (kernel_long._turn, ""), (kernel_long._forward, ""), (kernel_long._backward_queries, ""),
-                         (kernel_long._backward_keys, ""), (drop_kernel._forward, ""),
-                         (drop_kernel._backward_kernel, ""), (picking._take, ""), (picking._put, "")]:
+POINTERS = {n: "*bf16" for n in ("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked")}
+OTHERS = {"row", "column", "drow", "dcolumn", "window"}
+# What is absent: a bias by distance and its gradient, rotations, biases of rows and columns, windows; then nothing is.
+ABSENT = [{"turns", *OTHERS}, {"table", "part", *OTHERS}, {"table", "part", "window"}, set()]
+attending = [kernel._forward_whole, kernel._backward_whole, kernel_long._forward, kernel_long._backward_queries,
+             kernel_long._backward_keys]
+others = [kernel_long._turn, drop_kernel._forward, drop_kernel._backward_kernel, picking._take, picking._put]
+for function, absent in [*((f, a) for f in attending for a in ABSENT), *((f, set()) for f in others)]:
     names = list(inspect.signature(function.fn).parameters)
-    missing = {absent, "part"} if absent == "table" else {absent}
-    fixed = {(names.index(n),): NUMBERS.get(n) for n in names if n in NUMBERS or n in missing}
-    pointers = {n: "*bf16" for n in ("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked")}
-    signature = {n: "constexpr" if (names.index(n),) in fixed else {**KINDS, **pointers}.get(n, "i32") for n in names}
+    fixed = {(names.index(n),): NUMBERS.get(n) for n in names if n in NUMBERS or n in absent}
+    signature = {n: "constexpr" if (names.index(n),) in fixed else {**KINDS, **POINTERS}.get(n, "i32") for n in names}
     source = ASTSource(function, signature, constexprs=fixed)
     compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="this is another process")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_compile_for_a_gpu_that_is_not_there() -> None:
