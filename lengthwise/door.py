@@ -8,12 +8,14 @@ import gzip
 import io
 import json
 import math
+import re
 import stat
 import tomllib
 import unicodedata
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +89,15 @@ def read_unpacked(path: Path, most: int = LARGE, error: type[UserError] = RunErr
 # Values
 
 
-def parse_json(text: str, where: str, error: type[UserError] = RunError) -> Any:
-    """A value of JSON: no NaN, no infinity, no number beyond 64 bits, not deeper than DEEPEST."""
+def parse_json(text: str, where: str, error: type[UserError] = RunError, numbers: bool = True) -> Any:
+    """A value of JSON without NaN and infinity, not deeper than DEEPEST.
+
+    `numbers`: whether each of them is looked at here, too; a schema does that, and rows by the million have one.
+    """
     _refuse_deep(text, where, error)
+    checks: dict[str, Any] = {"parse_int": _whole, "parse_float": _finite} if numbers else {}
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_int=_whole, parse_float=_finite)
+        return json.loads(text, parse_constant=_no_constant, **checks)
     except json.JSONDecodeError as problem:
         raise error(f"{where} is no JSON: {problem.msg} (line {problem.lineno}, column {problem.colno})") from None
     except ValueError as problem:
@@ -99,25 +105,17 @@ def parse_json(text: str, where: str, error: type[UserError] = RunError) -> Any:
 
 
 def _refuse_deep(text: str, where: str, error: type[UserError]) -> None:
-    """Before it is parsed: the parser goes one call deeper for each bracket. Brackets in texts count, too."""
+    """Before it is parsed: the parser goes one call deeper for each bracket."""
     if text.count("[") + text.count("{") <= DEEPEST:
         return
-    depth = deepest = 0
-    inside = False
-    escaped = False
-    for letter in text:
-        if inside:
-            inside = escaped or letter != '"'
-            escaped = letter == "\\" and not escaped
-        elif letter == '"':
-            inside = True
-        elif letter in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif letter in "]}":
-            depth -= 1
+    brackets = _BRACKET.findall(_STRING.sub("", text))
+    deepest = max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
     if deepest > DEEPEST:
         raise error(f"{where} is nested {deepest:,} deep; at most {DEEPEST} is read")
+
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', flags=re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
 
 
 def _no_constant(word: str) -> float:
@@ -148,7 +146,7 @@ def read_rows(path: Path, schema: "Schema | None" = None, most: int = LARGE) -> 
     *lines, _ = text.split("\n")
     for number, line in enumerate(lines, start=1):
         where = f"{path}:{number}"
-        yield (schema or ANY_TABLE).checked(parse_json(line, where), where)
+        yield (schema or ANY_TABLE).checked(parse_json(line, where, numbers=schema is None), where)
 
 
 def read_toml(path: Path, most: int = SMALL) -> dict[str, Any]:
@@ -298,7 +296,7 @@ class Table(Schema):
             if name in value:
                 schema.checked(value[name], f"{where}: {name}")
         if not self.others and (unknown := value.keys() - self.needed.keys() - self.allowed.keys()):
-            raise RunError(f"{where} has the unknown field {visible(min(unknown))!r}")
+            raise RunError(f"{where} has the unknown field '{visible(min(unknown))}'")
         return value
 
 
