@@ -12,6 +12,7 @@ class Ssmax(Encoding):
     """Multiplies the logits by s ln(n), for n visible keys and a learned s of each layer and head."""
 
     name = "ssmax"
+    kind = "scale"
     per_layer = True
 
     def __init__(self, config: Encoding.Config, geometry: Geometry) -> None:
