@@ -14,10 +14,14 @@ import pytest
 import torch
 import typer
 
+from lengthwise import registry
 from lengthwise.cli.main import app
+from lengthwise.configuration import SHORT_NAMES
+from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
 from lengthwise.extensions.extension import Extension
+from lengthwise.mixers.mixer import Mixer
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
@@ -124,8 +128,40 @@ def test_the_documented_study_has_as_many_runs_as_it_says() -> None:
     assert len(study_from({"name": "mine", **tomllib.loads(text)}).runs()) == 18
 
 
+def test_every_documented_entry_of_encodings_can_be_read() -> None:
+    text = (ROOT / "docs/adding-a-study.md").read_text().split("\n## Schedules")[1].split("\n## ")[0]
+    entries = re.findall(r"^\| `(.*?)` \| ", text, flags=re.MULTILINE)
+    choices = [read_encoding(tomllib.loads(f"entry = {entry}")["entry"]).resolved() for entry in entries]
+    assert len(choices) == 8 and f"fifth `{choices[4].label}` unless" in text
+    assert choices[7].label == "mixed" and choices[7].layers == choices[4].layers
+
+
+def test_the_documented_axes_have_as_many_runs_as_they_say(tmp_path: Path) -> None:
+    page = ROOT / "docs/adding-a-study.md"
+    (line,) = [line for line in commands(page) if "normalizers=" in line]
+    words = shlex.split(line)
+    changes = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    text = " ".join(page.read_text().split())
+    assert "These are 3 x 8 x 2 = 48 runs: `rotary`, `rotary+entmax`, `rotary+ssmax`, `rotary+ssmax+entmax`" in text
+    program = f"""
+import os
+os.environ["LENGTHWISE_PATH"] = {str(ROOT / "tests/encodings_outside")!r}
+import lengthwise as lw
+study = lw.load_study("quickstart", {changes!r})
+assert len(study.runs()) == 48
+assert study.labels[4:] == ["rotary", "rotary+entmax", "rotary+ssmax", "rotary+ssmax+entmax"]
+"""
+    execute(program, tmp_path)
+
+
+def test_the_page_of_studies_names_every_alias() -> None:
+    text = (ROOT / "docs/adding-a-study.md").read_text().split("\n## Other names")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \| `(.*?)`", text, flags=re.MULTILINE)
+    said = {alias: name for aliases, name in rows for alias in re.findall(r"`(.*?)`", aliases)}
+    assert said == {**registry.encodings.aliases, **registry.extensions.aliases, **SHORT_NAMES}
+
+
 def test_the_page_of_studies_names_every_scratchpad_and_every_task_with_steps() -> None:
-    from lengthwise import registry
     from lengthwise.data.examples import STEP_PARTS
     from lengthwise.data.scratchpad import MARKERS, PUBLISHED
 
@@ -186,6 +222,46 @@ def test_the_page_of_extensions_names_what_there_is() -> None:
     assert {*said} - {"Config"} == own
 
 
+def test_the_page_of_mixers_names_what_there_is() -> None:
+    said = cells_of("adding-a-mixer.md", "More that a mixer may say")
+    own = {name for name in vars(Mixer) if not name.startswith("_")} - {"forward", "name"}
+    assert {*said} == own
+
+
+def test_the_documented_error_of_a_mixer_is_what_is_said(tmp_path: Path) -> None:
+    page = ROOT / "docs/adding-a-mixer.md"
+    write_files(page, tmp_path)
+    file = tmp_path / "my_folder/mixers/token_shift.py"
+    assert len(file.read_text().splitlines()) <= 40
+    file.write_text(file.read_text().replace("previous_BTD * continues_BT1", "previous_BTD"))
+    (said,) = re.findall(r"^error: (mixer .*)$", page.read_text(), flags=re.MULTILINE)
+    refused(said, "shift.toml", ["encodings=['token-shift']"], tmp_path)
+
+
+def test_the_documented_error_of_a_placement_is_what_is_said(tmp_path: Path) -> None:
+    page = ROOT / "docs/adding-a-placement.md"
+    write_files(page, tmp_path)
+    assert len((tmp_path / "my_folder/placements/random_stride.py").read_text().splitlines()) <= 40
+    (said,) = re.findall(r"^error: (.*)$", page.read_text(), flags=re.MULTILINE)
+    refused(said, "stride.toml", ["data.placement='random-stride(largset=3)'"], tmp_path)
+
+
+def refused(said: str, study: str, changes: list[str], folder: Path) -> None:
+    """A study with these changes is refused in these words, before its first step."""
+    program = f"""
+import os
+import lengthwise as lw
+from lengthwise.training.plan import FleetPlan
+try:
+    FleetPlan((lw.load_study({study!r}, {changes!r}).runs()[0],)).build()
+except Exception as error:
+    assert str(error).replace(os.getcwd() + os.sep, "") == {said!r}, error
+else:
+    raise AssertionError("nothing was said")
+"""
+    execute(program, folder)
+
+
 def test_the_documented_error_is_what_is_said(tmp_path: Path) -> None:
     page = ROOT / "docs/adding-an-encoding.md"
     write_files(page, tmp_path)
@@ -194,18 +270,7 @@ def test_the_documented_error_is_what_is_said(tmp_path: Path) -> None:
     assert text.count("return -slope.view(-1, *[1] * distance.ndim) * ") == 1
     file.write_text(text.replace("return -slope.view(-1, *[1] * distance.ndim) * ", "return -slope[0] * "))
     (said,) = re.findall(r"^error: (encoding logarithm .*)$", page.read_text(), flags=re.MULTILINE)
-    program = f"""
-import os
-import lengthwise as lw
-from lengthwise.training.plan import FleetPlan
-try:
-    FleetPlan((lw.load_study("penalties.toml", ["encodings=['logarithm']"]).runs()[0],)).build()
-except Exception as error:
-    assert str(error).replace(os.getcwd() + os.sep, "") == {said!r}, error
-else:
-    raise AssertionError("nothing was said")
-"""
-    execute(program, tmp_path)
+    refused(said, "penalties.toml", ["encodings=['logarithm']"], tmp_path)
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -163,6 +163,7 @@ def test_settings_out_of_range_are_refused() -> None:
     [
         ("return x_BTD[..., :3]", r"forward must return \(B, T, width\)"),
         ("return x_BTD.cumsum(1)", "must not know other sequences"),
+        ("return torch.nn.functional.pad(x_BTD, (0, 0, 1, 0))[:, :-1]", "must not know other sequences"),
         ("return x_BTD.roll(-1, 1)", "must not know later tokens"),
         ("return x_BTD @ 3", "forward fails"),
     ],
@@ -171,7 +172,7 @@ def test_a_wrong_mixer_of_ones_own_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
 ) -> None:
     (tmp_path / "mixers").mkdir()
-    text = "from lengthwise.mixers.mixer import Mixer\n\n\nclass Mine(Mixer):\n    name = 'mine'\n\n"
+    text = "import torch\nfrom lengthwise.mixers.mixer import Mixer\n\n\nclass Mine(Mixer):\n    name = 'mine'\n\n"
     (tmp_path / "mixers/mine.py").write_text(f"{text}    def forward(self, x_BTD, here):\n        {body}\n")
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path))
     registry.mixers.__dict__.pop("entries", None)

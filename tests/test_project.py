@@ -177,7 +177,7 @@ def test_the_extended_pair_does_what_its_page_says(tmp_path: Path) -> None:
         "dynamic NTK": "dynamic-ntk",
         "YaRN": "yarn",
     }
-    first = page[: page.index("keys found, 10 depths")]
+    first = page[: page.index("passkey accuracy, 10 depths")]
     for name, line in names.items():
         (cells,) = re.findall(rf"^\| {re.escape(name)} \| (.+) \|$", first, flags=re.MULTILINE)
         for times, cell in zip((1, 2, 4, 8), cells.split(" | "), strict=False):

@@ -13,7 +13,7 @@ from lengthwise.extensions.rescaling import Rescaling
 
 
 class Llama3(Rescaling):
-    """Interpolates waves longer than a share of the trained length, not the short ones, and blends in between."""
+    """Divides low frequencies by the factor, keeps high ones and blends in between, as in Llama 3.1."""
 
     name = "llama3"
 

@@ -16,7 +16,7 @@ from lengthwise.extensions.rescaling import Rescaling, sequence_lengths
 
 
 class LongRope(Rescaling):
-    """Rotates each pair slower by a factor of its own: one set up to the trained length, another one beyond.
+    """Divides the frequency of each pair by its own factor: one set up to the trained length, another one beyond.
 
     The magnitude holds at every length, as released. The first tokens, which the paper leaves as they are, are treated
     as all others, as released.

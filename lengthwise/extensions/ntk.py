@@ -23,7 +23,7 @@ def change_base(frequencies_P: Tensor, factor: Tensor | float) -> Tensor:
 
 
 class Ntk(Rescaling):
-    """Rotates pairs slower the slower they were: not at all the fastest, by the whole factor the slowest."""
+    """Enlarges the base of RoPE: the lowest frequency is divided by the factor, the highest stays (NTK-aware)."""
 
     name = "ntk"
     geometric = True

@@ -9,7 +9,7 @@ from lengthwise.extensions.rescaling import Rescaling
 
 
 class PositionInterpolation(Rescaling):
-    """Rotates every pair slower by one factor, so that long sequences lie within the trained angles."""
+    """Divides all positions by one factor, so that long sequences stay within the trained angles (PI, linear)."""
 
     name = "position-interpolation"
 

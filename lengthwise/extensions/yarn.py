@@ -15,7 +15,7 @@ from lengthwise.extensions.rescaling import Rescaling
 
 
 class Yarn(Rescaling):
-    """Interpolates pairs with few rotations within the trained length, not those with many; sharpens attention."""
+    """Interpolates low frequencies, keeps high ones, with a ramp in between, and sharpens attention (YaRN)."""
 
     name = "yarn"
     geometric = True

@@ -27,8 +27,8 @@ def check_mixer(mixer: Mixer) -> None:
             f"{written_in(what, cls)}: forward must return (B, T, width) = {tuple(x_BTD.shape)}, not {told}"
         )
     for changed, unaffected, words in (
-        (2, slice(0, 2), "later tokens"),
-        (0, slice(3, 6), "other sequences of its row"),
+        (slice(2, 3), slice(0, 2), "later tokens"),
+        (slice(0, 3), slice(3, 6), "other sequences of its row"),
     ):
         other_BTD = x_BTD.clone()
         other_BTD[:, changed] += 1

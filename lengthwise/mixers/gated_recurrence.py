@@ -19,7 +19,7 @@ from lengthwise.model.layer import LayerPass
 
 
 class GatedRecurrence(Mixer):
-    """Every token fades a state and adds to it; gates decide by how much. No positions, no attention."""
+    """A gated linear recurrence: each token decays a state and adds to it. No positions, no attention."""
 
     name = "gated-recurrence"
 

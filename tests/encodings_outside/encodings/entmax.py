@@ -13,6 +13,7 @@ class Entmax(Encoding):
     """Weights max(z / 2 - tau, 0)^2, with the tau for which they sum to one, found exactly by sorting."""
 
     name = "entmax"
+    kind = "normalizer"
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         return Contribution(normalizer=self.normalizer)

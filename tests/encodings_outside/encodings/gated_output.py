@@ -13,6 +13,7 @@ class GatedOutput(Encoding):
     """Multiplies what each head found by a sigmoid of what the layer reads."""
 
     name = "gated-output"
+    kind = "output"
     per_layer = True
     reads_layer = True
 
