@@ -24,7 +24,7 @@ Write = Callable[[str, str], Path]
 
 def forget() -> None:
     """What has been found, imported and checked so far."""
-    for found in (registry.tasks, registry.encodings, registry.placements, registry.extensions):
+    for found in (registry.tasks, registry.encodings, registry.placements, registry.extensions, registry.mixers):
         found.__dict__.pop("entries", None)
     for name in [name for name in sys.modules if name.startswith("lengthwise_path_")]:
         del sys.modules[name]
@@ -324,9 +324,9 @@ def test_a_folder_in_which_nothing_can_be_found_is_refused(
 ) -> None:
     file = write("encodings/squared.py", ENCODING)
     monkeypatch.setenv("LENGTHWISE_PATH", str(file.parent))
-    none = "which holds no folder named tasks, encodings, placements or extensions"
+    none = "which holds no folder named tasks, encodings, placements, extensions or mixers"
     told = rf"LENGTHWISE_PATH names '{file.parent}', {none}; "
-    for found in (registry.tasks, registry.encodings, registry.placements, registry.extensions):
+    for found in (registry.tasks, registry.encodings, registry.placements, registry.extensions, registry.mixers):
         with pytest.raises(UserError, match=told + rf"did you mean '{tmp_path / 'mine'}'\?$"):
             found.names()
     (tmp_path / "empty").mkdir()
