@@ -20,7 +20,7 @@ from lengthwise.language.corpus import Corpus
 
 __all__ = ["folder"]
 
-pytestmark = pytest.mark.slow  # twins are trained for it once more
+pytestmark = pytest.mark.slow  # a matched pair is trained for it once more
 
 
 def extend(*words: object) -> Result:

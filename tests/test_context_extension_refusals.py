@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def twins(made: Path) -> tuple[LoadedModel, LoadedModel]:
+def pair(made: Path) -> tuple[LoadedModel, LoadedModel]:
     return open_model(made / "none", CPU), open_model(made / "rotary", CPU)
 
 
@@ -88,18 +88,18 @@ CUTS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CUTS)
 def test_a_table_that_was_cut_off_becomes_whole_again(
-    name: str, made: Path, twins: tuple[LoadedModel, LoadedModel], tmp_path: Path
+    name: str, made: Path, pair: tuple[LoadedModel, LoadedModel], tmp_path: Path
 ) -> None:
     file, cut = CUTS[name]
     whole = copied(made / "table", tmp_path)
     (tmp_path / file).write_bytes(cut(whole[file]))
-    ExtensionTable(*twins, SETTINGS, tmp_path).run()
+    ExtensionTable(*pair, SETTINGS, tmp_path).run()
     assert {file: (tmp_path / file).read_bytes() for file in whole} == whole
 
 
 @pytest.mark.slow
 def test_a_line_without_some_of_its_rows_is_measured_again_in_its_place(
-    made: Path, twins: tuple[LoadedModel, LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, pair: tuple[LoadedModel, LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = copied(made / "table", tmp_path)
     file, rows = tmp_path / "perplexity.jsonl", whole["perplexity.jsonl"].splitlines(keepends=True)
@@ -111,7 +111,7 @@ def test_a_line_without_some_of_its_rows_is_measured_again_in_its_place(
         return real(*given)
 
     monkeypatch.setattr(table_module, "perplexities", counted)
-    ExtensionTable(*twins, SETTINGS, tmp_path).run()
+    ExtensionTable(*pair, SETTINGS, tmp_path).run()
     assert len(measured) == 1 and file.read_bytes() == whole["perplexity.jsonl"]
     assert len(read_rows(file)) == 2 * len({row["line"] for row in read_rows(file)})
 
@@ -200,12 +200,12 @@ def test_what_is_refused_is_exactly_what_could_not_be_read(short: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"trials": 1, "times": (1, 2)}, {"scored": CONTEXT + 1}], ids=str)
 def test_a_table_is_refused_before_its_first_line(
-    changes: dict[str, Any], twins: tuple[LoadedModel, LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], pair: tuple[LoadedModel, LoadedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "trials" in changes:  # as if sentences had more tokens
         monkeypatch.setattr("lengthwise.context_extension.passkey.QUESTION", " What is it?" * CONTEXT)
     with pytest.raises(UserError, match="trained context"):
-        ExtensionTable(*twins, dataclasses.replace(SETTINGS, **changes), tmp_path / "t")
+        ExtensionTable(*pair, dataclasses.replace(SETTINGS, **changes), tmp_path / "t")
     assert not (tmp_path / "t").exists()
 
 

@@ -354,8 +354,8 @@ def test_uniform_scale_counts_tokens_from_one(table: dict[str, Any]) -> None:
 def test_self_extend_is_the_published_formula() -> None:
     """Logits one at a time: relative positions as they are in the window, in groups beyond it."""
     model = make_model(ROTARY)
-    stretched = lw.extended(model, [lw.extension("uniform-scale", constant=1.3), extension_called("self-extend")])
-    encoding, extended = model.encoding_at(0), stretched.encoding_at(0)
+    longer = lw.extended(model, [lw.extension("uniform-scale", constant=1.3), extension_called("self-extend")])
+    encoding, extended = model.encoding_at(0), longer.encoding_at(0)
     group, window, length = 4, 6, 40
     q_BHTK, k_BHTK = draw_normal(1, 4, length, 16, seed=1), draw_normal(1, 4, length, 16, seed=2)
     positions_BT = torch.arange(length)[None]
@@ -387,19 +387,19 @@ def test_all_weights_are_shared_and_the_trained_model_stays_as_it_is(name: str, 
     model = make_model(ROTARY, style=style)
     tokens_BT = draw_tokens(2, 40)
     before, weights = model(tokens_BT), copy.deepcopy(model.state_dict())
-    stretched = lw.extended(model, [extension_called(name)])
+    longer = lw.extended(model, [extension_called(name)])
     with torch.no_grad():
-        after = stretched(tokens_BT)
+        after = longer(tokens_BT)
     assert not torch.equal(after, before), "an extension that does nothing passes every test below"
     assert torch.equal(model(tokens_BT), before)
     assert all(torch.equal(weight, weights[key]) for key, weight in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert type(model) is Decoder and not extensions_of(model.encoding_at(0))
     trained = {key: weight.data_ptr() for key, weight in model.named_parameters()}
-    shared = {key: weight.data_ptr() for key, weight in stretched.named_parameters()}
+    shared = {key: weight.data_ptr() for key, weight in longer.named_parameters()}
     assert {key: shared[key] for key in trained} == trained
     assert [key for key in shared if key not in trained] == (["encodings.0.trained.0"] if name == "head-scale" else [])
-    assert [key for key, weight in stretched.named_parameters() if weight.requires_grad] == (
+    assert [key for key, weight in longer.named_parameters() if weight.requires_grad] == (
         ["encodings.0.trained.0"] if name == "head-scale" else []
     )
 
@@ -412,10 +412,10 @@ def test_weights_of_encodings_are_shared_and_embedded_once(table: dict[str, Any]
     """Head-scale gives each layer an encoding of its own; what was added to the embeddings once is still added once."""
     model = make_model(table)
     tokens_BT = draw_tokens(2, 30)
-    stretched = lw.extended(model, [lw.extension("head-scale", initial=1.0)])
-    assert torch.equal(stretched(tokens_BT), model(tokens_BT))
-    assert len(stretched.distinct_encodings()) == 2
-    pointers = {weight.data_ptr() for weight in stretched.parameters()}
+    longer = lw.extended(model, [lw.extension("head-scale", initial=1.0)])
+    assert torch.equal(longer(tokens_BT), model(tokens_BT))
+    assert len(longer.distinct_encodings()) == 2
+    pointers = {weight.data_ptr() for weight in longer.parameters()}
     assert {weight.data_ptr() for weight in model.parameters()} < pointers
 
 
@@ -423,10 +423,10 @@ def test_weights_of_encodings_are_shared_and_embedded_once(table: dict[str, Any]
 def test_stateless(name: str) -> None:
     """The same answer whatever was asked before, on the same object and on a fresh one."""
     model = make_model(ROTARY)
-    stretched = lw.extended(model, [extension_called(name)])
+    longer = lw.extended(model, [extension_called(name)])
     short_BT, long_BT = draw_tokens(1, 10), draw_tokens(1, 60, seed=1)
-    first = stretched(short_BT), stretched(long_BT)
-    again = stretched(long_BT), stretched(short_BT)
+    first = longer(short_BT), longer(long_BT)
+    again = longer(long_BT), longer(short_BT)
     fresh = lw.extended(model, [extension_called(name)])
     assert torch.equal(first[0], again[1]) and torch.equal(first[1], again[0])
     assert torch.equal(fresh(long_BT), first[1]) and torch.equal(fresh(short_BT), first[0])
@@ -435,19 +435,19 @@ def test_stateless(name: str) -> None:
 @torch.no_grad()
 def test_neighbours_in_batch_and_row_change_nothing(name: str, style: str) -> None:
     """A short text beside a long one: padded left or right, or packed into one row with it."""
-    stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
+    longer = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
     texts = [draw_tokens(1, length, seed=length) for length in (9, 20, 50)]
-    alone = [stretched(text)[0] for text in texts]
+    alone = [longer(text)[0] for text in texts]
     for left in (True, False):
         tokens_BT, segments_BT = torch.zeros(2, 3, 50, dtype=torch.int64).unbind()
         for row, text in enumerate(texts):
             place = slice(50 - text.shape[1], 50) if left else slice(text.shape[1])
             tokens_BT[row, place], segments_BT[row, place] = text[0], 1
-        logits = stretched(tokens_BT, segments_BT=segments_BT)
+        logits = longer(tokens_BT, segments_BT=segments_BT)
         for row, expected in enumerate(alone):
             assert_same(logits[row, segments_BT[row] == 1], expected)
     segments_BT = torch.cat([torch.full_like(text, index + 1) for index, text in enumerate(texts)], dim=1)
-    assert_same(stretched(torch.cat(texts, dim=1), segments_BT=segments_BT)[0], torch.cat(alone))
+    assert_same(longer(torch.cat(texts, dim=1), segments_BT=segments_BT)[0], torch.cat(alone))
 
 
 @torch.no_grad()
@@ -456,49 +456,49 @@ def test_cached_decoding_is_the_full_pass(name: str, style: str) -> None:
 
     Their keys at length T + 1 are not those at length T, so that no cache can give what the full pass gives.
     """
-    stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
+    longer = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
     length = 40
     if name in BY_LENGTH:
         with pytest.raises(UserError, match=rf"{name} rotates all keys anew .* trained 16 tokens"):
-            stretched.new_cache(2, TRAINED + 1)
+            longer.new_cache(2, TRAINED + 1)
         length = TRAINED
     tokens_BT = draw_tokens(2, length)
-    cache = stretched.new_cache(2, length)
-    parts = [stretched(tokens_BT[:, :7], cache=cache)]
-    parts += [stretched(tokens_BT[:, t : t + 1], cache=cache) for t in range(7, length)]
-    assert_same(torch.cat(parts, dim=1), stretched(tokens_BT))
+    cache = longer.new_cache(2, length)
+    parts = [longer(tokens_BT[:, :7], cache=cache)]
+    parts += [longer(tokens_BT[:, t : t + 1], cache=cache) for t in range(7, length)]
+    assert_same(torch.cat(parts, dim=1), longer(tokens_BT))
 
 
 @torch.no_grad()
 def test_always_long_factors_can_be_cached() -> None:
-    stretched = lw.extended(make_model(ROTARY), [lw.extension("longrope", **SETTINGS["longrope"], choice="long")])
+    longer = lw.extended(make_model(ROTARY), [lw.extension("longrope", **SETTINGS["longrope"], choice="long")])
     tokens_BT = draw_tokens(2, 40)
-    cache = stretched.new_cache(2, 40)
-    parts = [stretched(tokens_BT[:, t : t + 1], cache=cache) for t in range(40)]
-    assert_same(torch.cat(parts, dim=1), stretched(tokens_BT))
+    cache = longer.new_cache(2, 40)
+    parts = [longer(tokens_BT[:, t : t + 1], cache=cache) for t in range(40)]
+    assert_same(torch.cat(parts, dim=1), longer(tokens_BT))
     by_length = lw.extended(make_model(ROTARY), [extension_called("longrope")])
-    assert torch.equal(stretched(tokens_BT), by_length(tokens_BT))
-    assert not torch.equal(stretched(tokens_BT[:, :9]), by_length(tokens_BT[:, :9]))
+    assert torch.equal(longer(tokens_BT), by_length(tokens_BT))
+    assert not torch.equal(longer(tokens_BT[:, :9]), by_length(tokens_BT[:, :9]))
 
 
 @torch.no_grad()
 def test_eager_and_fused_attention_agree(name: str, style: str) -> None:
-    stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
+    longer = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
     tokens_BT = draw_tokens(2, 50)
-    fused = stretched(tokens_BT)
-    stretched.backend = "eager"
-    assert_same(stretched(tokens_BT), fused)
+    fused = longer(tokens_BT)
+    longer.backend = "eager"
+    assert_same(longer(tokens_BT), fused)
 
 
 @pytest.mark.parametrize("name", ["position-interpolation", "ntk", "dynamic-ntk", "llama3"])
 @torch.no_grad()
 def test_explicit_positions_and_shifts(name: str) -> None:
-    stretched = lw.extended(make_model(ROTARY), [extension_called(name)])
+    longer = lw.extended(make_model(ROTARY), [extension_called(name)])
     tokens_BT, positions_BT = draw_tokens(2, 40), torch.arange(40)[None]
-    expected = stretched(tokens_BT)
-    assert torch.equal(stretched(tokens_BT, positions_BT), expected)
-    shifted = stretched(tokens_BT, positions_BT + 33)
-    assert stretched.encoding_at(0).shift_invariant == (name not in BY_LENGTH)
+    expected = longer(tokens_BT)
+    assert torch.equal(longer(tokens_BT, positions_BT), expected)
+    shifted = longer(tokens_BT, positions_BT + 33)
+    assert longer.encoding_at(0).shift_invariant == (name not in BY_LENGTH)
     assert torch.allclose(shifted, expected, atol=1e-3) == (name not in BY_LENGTH)
 
 
@@ -572,10 +572,10 @@ def largest_difference_in_the_kernel() -> float:
     found = []
     for style in STYLES:
         for name in SETTINGS:
-            stretched = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
-            expected = stretched(tokens_BT, segments_BT=segments_BT)
-            stretched.backend = "kernel"
-            found.append(float((stretched(tokens_BT, segments_BT=segments_BT) - expected).abs().max()))
+            longer = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
+            expected = longer(tokens_BT, segments_BT=segments_BT)
+            longer.backend = "kernel"
+            found.append(float((longer(tokens_BT, segments_BT=segments_BT) - expected).abs().max()))
     return max(found)
 
 
@@ -601,11 +601,11 @@ def test_scales_come_before_the_bias(table: dict[str, Any]) -> None:
     distance = torch.arange(70)
     assert torch.equal(after.distance_bias(distance), before.distance_bias(distance))
     model = make_model(table)
-    stretched = lw.extended(model, [lw.extension("uniform-scale", constant=1.5)])
+    longer = lw.extended(model, [lw.extension("uniform-scale", constant=1.5)])
     traces = Trace(), Trace()
     tokens_BT = draw_tokens(1, 30)
     model(tokens_BT, trace=traces[0])
-    stretched(tokens_BT, trace=traces[1])
+    longer(tokens_BT, trace=traces[1])
     plain, scaled = (trace.layers[0] for trace in traces)
     seen = plain.logits_BHTS.isfinite()
     assert_same(scaled.content_BHTS, 1.5 * plain.content_BHTS)
@@ -617,12 +617,12 @@ def test_scales_come_before_the_bias(table: dict[str, Any]) -> None:
 
 def test_gradient_of_head_scales_by_finite_differences(style: str) -> None:
     head_scale = extension_called("head-scale")
-    stretched = lw.extended(make_model(ROTARY, style=style), [head_scale])
+    longer = lw.extended(make_model(ROTARY, style=style), [head_scale])
     tokens_BT = draw_tokens(2, 40)
     weight_V = draw_normal(ROWS, seed=5)
 
     def value() -> Tensor:
-        return (stretched(tokens_BT).double().softmax(-1) * weight_V).sum()
+        return (longer(tokens_BT).double().softmax(-1) * weight_V).sum()
 
     assert head_scale.scales_LH.shape == (2, 4) and head_scale.scales_LH.dtype == torch.float32
     (found_LH,) = torch.autograd.grad(value(), head_scale.parameters())
@@ -646,12 +646,12 @@ def test_gradient_of_head_scales_by_finite_differences(style: str) -> None:
 
 def test_head_scale_scales_one_head_of_one_layer() -> None:
     head_scale = lw.extension("head-scale", initial=1.0)
-    stretched = lw.extended(make_model(ROTARY), [head_scale])
+    longer = lw.extended(make_model(ROTARY), [head_scale])
     with torch.no_grad():
         head_scale.scales_LH[1, 2] = 2.0
     positions_BT = torch.arange(3)[None]
     for layer, expected in enumerate(([1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 2.0, 1.0])):
-        scale = contribution_at(stretched.encoding_at(layer), positions_BT, layer).scale
+        scale = contribution_at(longer.encoding_at(layer), positions_BT, layer).scale
         assert isinstance(scale, Tensor) and scale.shape == (4, 1, 1) and scale.flatten().tolist() == expected
 
 
@@ -659,12 +659,12 @@ def test_head_scale_scales_one_head_of_one_layer() -> None:
 def test_training_moves_the_scales_and_nothing_else(floor: float) -> None:
     model = make_model(ROTARY)
     head_scale = lw.extension("head-scale", initial=1.05, floor=floor)
-    stretched = lw.extended(model, [head_scale])
+    longer = lw.extended(model, [head_scale])
     tokens_BT = draw_tokens(2, 40)
     weights, before = copy.deepcopy(model.state_dict()), model(tokens_BT)
     optimizer = torch.optim.AdamW(head_scale.parameters(), lr=0.05, betas=(0.9, 0.95), weight_decay=0.0)
     for _ in range(10):
-        logits = stretched(tokens_BT)[:, :-1].flatten(0, 1)
+        logits = longer(tokens_BT)[:, :-1].flatten(0, 1)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits, tokens_BT[:, 1:].flatten()).backward()
         optimizer.step()
@@ -676,7 +676,7 @@ def test_training_moves_the_scales_and_nothing_else(floor: float) -> None:
     assert float(scales_LH.min()) >= floor and float(scales_LH.max()) > 1.05
     assert torch.equal(model(tokens_BT), before)
     assert all(torch.equal(weight, weights[key]) for key, weight in model.state_dict().items())
-    assert all(weight.grad is None for weight in (*model.parameters(), *stretched.blocks.parameters()))
+    assert all(weight.grad is None for weight in (*model.parameters(), *longer.blocks.parameters()))
 
 
 def test_a_head_scale_serves_models_of_its_shape() -> None:
@@ -696,11 +696,11 @@ def test_a_head_scale_serves_models_of_its_shape() -> None:
 def test_head_scales_stay_in_fp32() -> None:
     model = make_model(ROTARY).bfloat16()
     head_scale = extension_called("head-scale")
-    stretched = lw.extended(model, [head_scale])
-    assert head_scale.scales_LH.dtype == torch.float32 and stretched.embedding.weight.dtype == torch.bfloat16
-    assert stretched(draw_tokens(1, 20)).isfinite().all()
+    longer = lw.extended(model, [head_scale])
+    assert head_scale.scales_LH.dtype == torch.float32 and longer.embedding.weight.dtype == torch.bfloat16
+    assert longer(draw_tokens(1, 20)).isfinite().all()
     with pytest.raises(UserError, match="must stay in fp32"):
-        stretched.bfloat16()(draw_tokens(1, 20))
+        longer.bfloat16()(draw_tokens(1, 20))
 
 
 # Stacking
@@ -775,8 +775,8 @@ def test_what_does_not_rotate_cannot_be_rotated_otherwise(name: str, encoding: s
 @torch.no_grad()
 def test_a_schedule_is_extended_where_it_rotates_and_says_so() -> None:
     model = make_model(ROTARY, {"name": "t5"})
-    stretched = lw.extended(model, [lw.extension("uniform-scale", constant=1.2), extension_called("yarn")])
-    layers = stretched.resolved_layers()
+    longer = lw.extended(model, [lw.extension("uniform-scale", constant=1.2), extension_called("yarn")])
+    layers = longer.resolved_layers()
     assert [layer["encoding"] for layer in layers] == ["rotary", "t5"]
     assert [[each["name"] for each in layer["extensions"]] for layer in layers] == [
         ["uniform-scale", "yarn"],
@@ -784,7 +784,7 @@ def test_a_schedule_is_extended_where_it_rotates_and_says_so() -> None:
     ]
     assert layers[0]["extensions"][1]["factor"] == 4.0 and layers[0]["magnitude"] == pytest.approx(1.1386, abs=1e-4)
     assert layers[0]["slowest_wavelength"] > 2 * model.encoding_at(0).resolved()["slowest_wavelength"]
-    assert not any(weight.requires_grad for weight in stretched.parameters())
+    assert not any(weight.requires_grad for weight in longer.parameters())
     assert all(weight.requires_grad for weight in model.parameters())
     json.dumps(layers)
 
@@ -792,8 +792,8 @@ def test_a_schedule_is_extended_where_it_rotates_and_says_so() -> None:
 def test_context_grows() -> None:
     model = make_model(ROTARY)
 
-    def context(stretched: Extended) -> int:
-        return stretched.encoding_at(0).geometry.context
+    def context(longer: Extended) -> int:
+        return longer.encoding_at(0).geometry.context
 
     assert context(lw.extended(model, [lw.extension("yarn", factor=8)])) == 8 * TRAINED
     assert context(lw.extended(model, [lw.extension("yarn", factor=2)])) == 4 * TRAINED, "as before"
@@ -803,9 +803,9 @@ def test_context_grows() -> None:
     assert lw.extended(model, []).encoding_at(0).geometry.trained_context == TRAINED
     with pytest.raises(UserError, match="ends at position 63"):
         lw.extended(make_model({"name": "learned"}), [extension_called("uniform-scale")], context=65)
-    stretched = lw.extended(make_model({"name": "learned"}), [extension_called("uniform-scale")])
+    longer = lw.extended(make_model({"name": "learned"}), [extension_called("uniform-scale")])
     with pytest.raises(UserError, match="position 64 is beyond the last one"):
-        stretched(draw_tokens(1, 65))
+        longer(draw_tokens(1, 65))
 
 
 # Settings
@@ -887,13 +887,13 @@ def test_angles_of_another_kind_are_refused() -> None:
 def test_a_deep_copy_can_be_fine_tuned_alone() -> None:
     model = make_model(ROTARY)
     tokens_BT = draw_tokens(2, 40)
-    stretched = lw.extended(model, [extension_called("yarn")])
-    own = copy.deepcopy(stretched).requires_grad_(True)
-    expected = stretched(tokens_BT)
+    longer = lw.extended(model, [extension_called("yarn")])
+    own = copy.deepcopy(longer).requires_grad_(True)
+    expected = longer(tokens_BT)
     assert torch.equal(own(tokens_BT), expected)
     for weight in own.parameters():
         weight += 1
-    assert torch.equal(stretched(tokens_BT), expected)
+    assert torch.equal(longer(tokens_BT), expected)
 
 
 def test_large_positions_in_bf16_models_are_rotated_in_fp32() -> None:

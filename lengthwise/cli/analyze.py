@@ -58,7 +58,7 @@ def distance_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """How different the attention of two models is, layer by layer."""
+    """Distance between the attention of two models, layer by layer."""
     analysis = _analysis(
         runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
         reference=reference, as_published=published_variant, across_seeds=across_seeds, other=other, text=text,
@@ -79,7 +79,7 @@ def heads_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """How far and how sharply heads look, and at what: the first token, the one before, induction."""
+    """Attention of every head: distance, entropy, and share on the first token, the previous one, induction."""
     analysis = _analysis(
         runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
         text=text, trained=trained,
@@ -100,7 +100,7 @@ def probes_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """What the residual stream knows of position, within the training length and beyond."""
+    """Probe the residual stream for position, within the training length and beyond."""
     analysis = _analysis(
         runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
         text=text, trained=trained,
@@ -119,7 +119,7 @@ def failures_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Where answers first go wrong, and how."""
+    """Where in the target the first error falls, and of which kind it is."""
     analysis = _analysis(
         runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out
     )
@@ -158,7 +158,7 @@ def all_command(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Distance, heads, probes and failures in turn."""
+    """Run distance, heads, probes and failures."""
     analysis = _analysis(
         runs=runs, only=only, lengths=lengths, count=count, device=device, checkpoint=checkpoint.value, out=out,
         reference=reference,

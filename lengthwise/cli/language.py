@@ -152,7 +152,7 @@ def _facts(description: dict[str, Any], rows: list[dict[str, Any]], finished: di
 
 
 def _is_first() -> bool:
-    """Of the processes that torchrun has started."""
+    """Whether this is the first of the processes that torchrun has started, or the only one."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -6,7 +6,7 @@
     [["rotary", "window", "ssmax"]]       several methods in each layer
     { layers = [...], label = "mine" }    any of these, with the name that results carry
 
-Where a layer would have an encoding, a mixer may be named (`gated-recurrence`): it takes the place of attention.
+Where a layer would have an encoding, a mixer may be named (`gated-recurrence`): it replaces attention.
 
 Imports no torch, so that a study can be read without waiting for it.
 """
@@ -30,7 +30,7 @@ class EncodingChoice:
     layers: tuple[Methods, ...]
 
     def plus(self, *others: "EncodingChoice") -> "EncodingChoice":
-        """With more methods in every layer, each the same everywhere."""
+        """The same choice with more methods in every layer."""
         if not others:
             return self
         if mixers := [layer["name"] for layer in self.layers if is_mixer(layer)]:
@@ -41,11 +41,11 @@ class EncodingChoice:
         return EncodingChoice("+".join([label, *(other.label for other in others)]), layers)
 
     def resolved(self) -> "EncodingChoice":
-        """With all settings, defaults included. Imports the encodings, and so torch."""
+        """The same choice with all settings, defaults included. Imports the encodings, and so torch."""
         return EncodingChoice(self.label, tuple(_with_tables(layer, _resolved) for layer in self.layers))
 
     def names(self) -> list[str]:
-        """Of all encodings in it."""
+        """The names of all encodings in it."""
         return list(dict.fromkeys(table["name"] for layer in self.layers for table in tables_of(layer)))
 
 

@@ -110,7 +110,7 @@ class Contribution:
 
     @property
     def names(self) -> list[str]:
-        """Of what is there."""
+        """The names of the parts that are there."""
         return [each.name for each in fields(self) if getattr(self, each.name) is not None]
 
     def bias(self, layout: AttentionLayout) -> Tensor | None:

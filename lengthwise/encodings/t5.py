@@ -73,7 +73,7 @@ class T5(Encoding):
 
     @property
     def initial_deviation(self) -> float:
-        """Of the biases."""
+        """Standard deviation of the initial biases."""
         return self.geometry.width**-0.5 if self.config.initial is None else self.config.initial
 
     def resolved(self) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Extension:
         return []
 
     def attach(self, geometry: Geometry) -> None:
-        """Is told the model, once for each extended encoding: makes parameters that depend on its shape."""
+        """Makes parameters that depend on the shape of the model; called once for each extended encoding."""
 
 
 class ExtendedEncoding(Encoding):

@@ -13,7 +13,7 @@ from lengthwise.extensions.rescaling import Rescaling
 
 
 def change_base(frequencies_P: Tensor, factor: Tensor | float) -> Tensor:
-    """Of d rotated entries: base x factor^(d / (d - 2)), which makes the slowest pair exactly `factor` times slower.
+    """Frequencies of the base x factor^(d / (d - 2)), for d rotary dimensions: the lowest is divided by `factor`.
 
     As a power of the pair's index this needs no base: base'^(-2i/d) = base^(-2i/d) x factor^(-2i/(d-2)).
     """

@@ -1,1 +1,1 @@
-"""Our GPU kernels (Triton), each with an eager twin in plain PyTorch, and the operations that choose between them."""
+"""GPU kernels (Triton), each with an eager version in plain PyTorch, and the operations that choose between them."""

@@ -96,7 +96,7 @@ class Dyck(Task):
         ]
 
     def chance(self, length: int) -> float:
-        """That of a guesser who closes a prompt of their own, drawn as `draw` does: as deep, and of the same kinds."""
+        """Exact match of a guesser who closes a prompt of their own, drawn as `draw` does."""
         depths = np.zeros(length + 2)  # probability of each depth
         depths[0] = 1
         for i in range(length):

@@ -44,7 +44,7 @@ class File(Task):
     class Config:
         path: str
         sha256: str = ""
-        """Of the file's content; filled in by itself, so that a run knows which content it was trained on."""
+        """Hash of the file's content; filled in by itself, so that a run knows what it was trained on."""
 
         def __post_init__(self) -> None:
             found = fingerprint(self.path)
@@ -86,7 +86,7 @@ class File(Task):
         return self._columns(self.of_length[bucket])
 
     def chance(self, bucket: int) -> float:
-        """Of a guesser who names the most frequent target of that length."""
+        """Exact match of a guesser who names the most frequent target of that length."""
         targets = Counter(line.target for line in self.of_length[bucket])
         return max(targets.values()) / targets.total()
 

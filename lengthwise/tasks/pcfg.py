@@ -94,7 +94,7 @@ class Pcfg(Task):
         return len(SYMBOLS) ** -2.0
 
     def columns(self, prompts: np.ndarray, results: np.ndarray) -> list[Column]:
-        """Of ids that count from COMMA."""
+        """Prompts and results as columns, from ids that count from COMMA."""
         first = self.vocabulary.id(COMMA)
         prompts, results = (np.where(ids == ABSENT, ABSENT, ids + first) for ids in (prompts, results))
         return [

@@ -64,7 +64,7 @@ class Scan(Task):
         return float(len(language()[length]))
 
     def chance(self, length: int) -> float:
-        """Of one who draws from the different outputs of this length, knowing nothing of the command."""
+        """Exact match of a guesser who draws from the different outputs of this length without reading the command."""
         return 1 / language()[length].outputs
 
     def columns(self, listed: "Commands", chosen: np.ndarray) -> list[Column]:

@@ -111,7 +111,7 @@ class Sort(Task):
         return np.concatenate([left, ids, right], axis=1)
 
     def chance(self, length: int) -> float:
-        """That of a guesser who sorts a list of their own, drawn as the prompt's: do both hold the same items?
+        """Exact match of a guesser who sorts a list of their own, drawn as the prompt's: both must hold the same items.
 
         Of k items, item i stands m_i times in both lists: (n!)^2 / k^2n times the sum of 1 / (m_1!)^2 .. (m_k!)^2.
         """
