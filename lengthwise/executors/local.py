@@ -55,9 +55,11 @@ def run_study(
     one = 12 * study.model.layers * study.model.width**2  # weights of one model, nearly
     largest = max(1, min(LARGEST_FLEET[chosen.type], MOST_WEIGHTS[chosen.type] // one))
     plan(runs, directory, largest, chosen.type, every)
+    described = study.description()
+    directory.refuse_other_settings(described)  # before there is a lock in a folder that is not ours
     with directory.lock():
-        directory.agree(study.description())
-        wanted = {run.name: run_directory(directory, run) for run in runs}
+        directory.agree(described)
+        wanted = {(run.title, run.encoding.label, run.seed): run_directory(directory, run) for run in runs}
         directory.refuse_doubles(wanted)
         directory.refuse_incomplete(wanted.values())
     claims = Claims(runs, directory, largest, chosen.type, every)
