@@ -85,14 +85,22 @@ class Run:
             "numerics": NUMERICS,
         }
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        table = self.table()
-        table["task"] = {key: value for key, value in table["task"].items() if key != "path"}  # its content counts
+        data = dict(_table(self.data))
         if self.data.tokens_sha256:
-            table["data"]["tokens"] = "file"
+            data["tokens"] = "file"
         if self.data.placement == CONSECUTIVE:
-            del table["data"]["placement"]  # runs that are older than placements keep their names
+            del data["placement"]  # runs that are older than placements keep their names
+        table = {
+            "task": {key: value for key, value in self.task.items() if key != "path"},  # its content counts
+            "encoding": list(self.encoding.layers),
+            "seed": self.seed,
+            "model": _table(self.model),
+            "data": data,
+            "training": _table(self.training),
+            "numerics": NUMERICS,
+        }
         text = json.dumps(table, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -111,6 +119,12 @@ class Run:
 
     def make_tokens(self) -> Tokens:
         return self.data.make_tokens(self.make_task())
+
+
+@lru_cache(maxsize=256)
+def _table(settings: ModelConfig | DataConfig | TrainingConfig) -> dict[str, Any]:
+    """Thousands of runs have the same; not to be changed."""
+    return configuration.table(settings)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ def test_runs_under_their_earlier_names_are_found(tmp_path: Path) -> None:
     assert directory.run(title, "none", 1, "f").path.parent.parent.name == path_part(title)
     earlier = tmp_path / "copy.repeat_(1_+_1_tokens)" / "none" / "seed-1-f"
     earlier.mkdir(parents=True)
+    directory = StudyDirectory(tmp_path)
     assert directory.run(title, "none", 1, "f").path == earlier
     assert directory.run(title, "none", 2, "g").path.parent.parent.name == path_part(title)
 
