@@ -19,6 +19,7 @@ from lengthwise.placements.choosing import CONSECUTIVE
 from lengthwise.records.names import refuse_unfit
 from lengthwise.tasks.check import check, refuse_incomplete
 from lengthwise.tasks.task import Span, Task
+from lengthwise.training.limits import MOST_OF_A_SETTING, refuse_large_sets, refuse_long
 from lengthwise.training.recipe import DataConfig, TrainingConfig
 
 SHIPPED = Path(__file__).parent / "studies"
@@ -165,7 +166,10 @@ class Study:
         refuse_unfit(self.name, "name")
         for task in self.tasks:
             choice = self.choice(task)
-            spans = choice.data.spans(make_task(choice.task))
+            made = make_task(choice.task)
+            refuse_long(choice.title, choice.data, made)
+            spans = choice.data.spans(made)
+            refuse_large_sets(choice.title, choice.data, choice.training, made)
             _check_task(json.dumps(choice.task, sort_keys=True), *spans)
 
     @property
@@ -282,6 +286,9 @@ def make_task(choice: str | Mapping[str, Any]) -> Task:
         settings = {**settings, "name": "file", "path": settings["name"]}
     cls = registry.tasks.get(settings.pop("name"))
     what = f"task {cls.name}"
+    for name, value in settings.items():
+        if isinstance(value, int) and value > MOST_OF_A_SETTING:
+            raise UserError(f"{what}: {name} is at most {MOST_OF_A_SETTING:,}, not {value:,}")
     with registry.asking(what, cls, "Config"):
         config = configuration.read(cls.Config, settings, what)
     with registry.asking(what, cls, "__init__"):

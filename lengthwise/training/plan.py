@@ -168,11 +168,18 @@ class _Sizes:
     """Of sequences, in tokens."""
 
     trained: np.ndarray
+    tested: int
     longest: int
+    """That a model may meet, where positions may be apart."""
 
     @property
     def lengths(self) -> Lengths:
         return Lengths(trained=int(self.trained.max()), met=self.longest)
+
+
+def longest_sequence(runs: Sequence[Run]) -> int:
+    """Tokens of the longest test sequence of any run; positions may be further apart."""
+    return max(_sizes(json.dumps(run.task), run.data).tested for run in runs)
 
 
 @lru_cache(maxsize=256)
@@ -187,7 +194,7 @@ def _sizes(task_table: str, data: DataConfig) -> _Sizes:
     longest = data.make_placement().reach(max(int(test.size.max()), int(trained.max())))
     # A model that writes for itself may go on a little longer than the gold text.
     room = MARGIN if Scratchpad(data.scratchpad).steps else 0
-    return _Sizes(trained, longest + room)
+    return _Sizes(trained, int(test.size.max()), longest + room)
 
 
 def shape_key(run: Run, device: str) -> str:
