@@ -68,9 +68,10 @@ def run(study: "Study | str", out: str | Path | None = None, device: str = "auto
     `workers`: processes that train side by side; 0 for one per core on a CPU.
     """
     from lengthwise.executors.local import run_study
+    from lengthwise.records.names import study_folder
 
     chosen = load_study(study) if isinstance(study, str) else study
-    folder = Path(out) if out is not None else Path("runs") / chosen.name
+    folder = Path(out) if out is not None else study_folder(chosen.name)
     run_study(chosen, folder, device, workers=workers)
     return results(folder)
 

@@ -13,10 +13,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lengthwise import door
+from lengthwise.door import DEEPEST, visible
 from lengthwise.errors import UserError, nearest
 
 T = TypeVar("T")
 
+LARGEST = 2**20
+"""Bytes of a file of settings, letters of one setting."""
 SHORT_NAMES = {"lr": "learning_rate"}
 """What people write for short."""
 
@@ -30,8 +34,8 @@ def read(cls: type[T], table: Mapping[str, Any], where: str) -> T:
     table = in_full(table, where)
     for key in table:
         if key not in fields:
-            hint = nearest(key, fields) if fields else "it has no settings"
-            raise UserError(f"unknown setting {_join(where, key)!r}; {hint}")
+            hint = nearest(str(key), fields) if fields else "it has no settings"
+            raise UserError(f"unknown setting {visible(_join(where, key), 100)!r}; {hint}")
     values = {key: _value(hints[key], value, _join(where, key)) for key, value in table.items()}
     for name, field in fields.items():
         missing = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -58,16 +62,7 @@ def table(instance: Any) -> dict[str, Any]:
 
 def load(path: Path) -> dict[str, Any]:
     """A TOML file as a table."""
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"no such file: {path}") from None
-    except (IsADirectoryError, PermissionError) as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a text file") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from None
+    return door.read_toml(path, most=LARGEST)
 
 
 def override(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
@@ -76,20 +71,34 @@ def override(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, 
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         keys = path.strip().split(".")
+        shown = f"--set {visible(assignment, 60)!r}"
         if not equals or not all(keys):
-            raise UserError(f"--set {assignment!r} must look like name=value, for example training.steps=2000")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text
+            raise UserError(f"{shown} must look like name=value, for example training.steps=2000")
+        if len(keys) > DEEPEST or len(text) > LARGEST:
+            raise UserError(f"{shown} is too long")
+        value = _read_assigned(text, shown)
         target = result
         for key in keys[:-1]:
             target = target.setdefault(key, {})
             if not isinstance(target, dict):
-                raise UserError(f"--set {assignment!r}: {key!r} is not a table of settings")
+                raise UserError(f"{shown}: {visible(key, 60)!r} is not a table of settings")
         target.pop(SHORT_NAMES.get(keys[-1], ""), None)  # the whole name, which the file may have
         target[keys[-1]] = value
+        door.refuse_odd({path: value}, "--set")
     return result
+
+
+def _read_assigned(text: str, shown: str) -> Any:
+    """One value of TOML, or a text; what would be more than a value is refused, not dropped."""
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except RecursionError:
+        raise UserError(f"{shown} is nested too deeply") from None
+    except ValueError:  # no TOML, or a number that Python does not read
+        found = {"value": text}
+    if found.keys() != {"value"} or "\n" in text.strip():
+        raise UserError(f"{shown} must be one value; give each setting a --set of its own")
+    return found["value"]
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

@@ -22,7 +22,7 @@ class RunError(UserError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the closest known ones, or all of them."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(repr(k) for k in close)}?"
     return f"known: {', '.join(known)}" if known else "none are known"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -10,17 +11,23 @@ from typing import Any
 
 from lengthwise import configuration, registry
 from lengthwise.data.tokens import Tokens
+from lengthwise.door import refuse_odd, visible
 from lengthwise.encodings.choice import EncodingChoice, read_encoding, read_method
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import ModelConfig, with_size
 from lengthwise.placements.choosing import CONSECUTIVE
+from lengthwise.records.names import refuse_unfit
 from lengthwise.tasks.check import check, refuse_incomplete
 from lengthwise.tasks.task import Span, Task
+from lengthwise.training.limits import MOST_OF_A_SETTING, refuse_large_sets, refuse_long
 from lengthwise.training.recipe import DataConfig, TrainingConfig
 
 SHIPPED = Path(__file__).parent / "studies"
 SHIPPED_EXTENSIONS = Path(__file__).parent / "context_extension"
 """Folder of the studies of context extension; `lengthwise extend study` runs them."""
+
+MOST_RUNS = 50_000
+"""Of one study; tables of more would be of no use to anyone."""
 
 NUMERICS = 9
 """Part of every fingerprint: raised when a change to this code changes the numbers of a run.
@@ -79,14 +86,22 @@ class Run:
             "numerics": NUMERICS,
         }
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        table = self.table()
-        table["task"] = {key: value for key, value in table["task"].items() if key != "path"}  # its content counts
+        data = dict(_table(self.data))
         if self.data.tokens_sha256:
-            table["data"]["tokens"] = "file"
+            data["tokens"] = "file"
         if self.data.placement == CONSECUTIVE:
-            del table["data"]["placement"]  # runs that are older than placements keep their names
+            del data["placement"]  # runs that are older than placements keep their names
+        table = {
+            "task": {key: value for key, value in self.task.items() if key != "path"},  # its content counts
+            "encoding": list(self.encoding.layers),
+            "seed": self.seed,
+            "model": _table(self.model),
+            "data": data,
+            "training": _table(self.training),
+            "numerics": NUMERICS,
+        }
         text = json.dumps(table, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -105,6 +120,12 @@ class Run:
 
     def make_tokens(self) -> Tokens:
         return self.data.make_tokens(self.make_task())
+
+
+@lru_cache(maxsize=256)
+def _table(settings: ModelConfig | DataConfig | TrainingConfig) -> dict[str, Any]:
+    """Thousands of runs have the same; not to be changed."""
+    return configuration.table(settings)
 
 
 @dataclass(frozen=True)
@@ -132,16 +153,23 @@ class Study:
             chosen = getattr(self, what)
             if not chosen:
                 raise ValueError(f"{what} must name at least one")
+        several = (self.tasks, self.encodings, self.scales, self.normalizers, self.seeds)
+        if (count := math.prod(map(len, several))) > MOST_RUNS:
+            raise ValueError(f"a study has at most {MOST_RUNS:,} runs, not {count:,}; cut it into several")
         for what, shown in (("tasks", self.titles), ("encodings", self.labels), ("seeds", list(self.seeds))):
             if len(set(shown)) < len(shown):
-                raise ValueError(f"{what} names something twice: {', '.join(map(str, shown))}")
-        if any(seed < 0 for seed in self.seeds):
-            raise ValueError(f"seeds must be 0 or more, not {list(self.seeds)}")
-        if not self.name or "/" in self.name or self.name.startswith("."):
-            raise ValueError(f"name must be a plain word, not {self.name!r}")
+                raise ValueError(f"{what} names something twice: {visible(', '.join(map(str, shown)))}")
+        for title in self.titles:
+            refuse_unfit(title, "a task's title")
+        if (least := min(self.seeds)) < 0:
+            raise ValueError(f"seeds must be 0 or more, not {least}")
+        refuse_unfit(self.name, "name")
         for task in self.tasks:
             choice = self.choice(task)
-            spans = choice.data.spans(make_task(choice.task))
+            made = make_task(choice.task)
+            refuse_long(choice.title, choice.data, made)
+            spans = choice.data.spans(made)
+            refuse_large_sets(choice.title, choice.data, choice.training, made)
             _check_task(json.dumps(choice.task, sort_keys=True), *spans)
 
     @property
@@ -185,19 +213,11 @@ class Study:
 
     def runs(self) -> list[Run]:
         """Every combination, with all settings resolved. Imports the encodings, and so torch."""
-        choices = [self.choice(task) for task in self.tasks]
+        choices = [(choice, task_table(choice.task)) for choice in map(self.choice, self.tasks)]
         runs = [
-            Run(
-                task_table(choice.task),
-                encoding.resolved(),
-                seed,
-                self.model,
-                choice.data,
-                choice.training,
-                choice.title,
-            )
-            for encoding in self.methods()
-            for choice in choices
+            Run(table, encoding, seed, self.model, choice.data, choice.training, choice.title)
+            for encoding in [method.resolved() for method in self.methods()]
+            for choice, table in choices
             for seed in self.seeds
         ]
         named: dict[str, str] = {}
@@ -234,7 +254,7 @@ def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
     elif name in shipped_extension_studies():
         raise UserError(f"{name} is run by another command: lengthwise extend study {name} --corpus TEXTS --out OUT")
     else:
-        raise UserError(f"unknown study {name!r}; {nearest(name, shipped)} (a file must end in .toml)")
+        raise UserError(f"unknown study {visible(name)!r}; {nearest(name, shipped)} (a file must end in .toml)")
     table = {"name": path.stem, **configuration.load(path)}
     if isinstance(table.get("tasks"), list):
         table["tasks"] = [_beside(path, task) for task in table["tasks"]]
@@ -252,6 +272,7 @@ def _beside(study: Path, task: Any) -> Any:
 
 def study_from(table: Mapping[str, Any]) -> Study:
     """A study from a plain table, as a study file holds it."""
+    refuse_odd(table, "the study")
     table = dict(table)
     if isinstance(table.get("model", {}), Mapping):
         table["model"] = with_size(dict(table.get("model", {})))
@@ -265,6 +286,9 @@ def make_task(choice: str | Mapping[str, Any]) -> Task:
         settings = {**settings, "name": "file", "path": settings["name"]}
     cls = registry.tasks.get(settings.pop("name"))
     what = f"task {cls.name}"
+    for name, value in settings.items():
+        if isinstance(value, int) and value > MOST_OF_A_SETTING:
+            raise UserError(f"{what}: {name} is at most {MOST_OF_A_SETTING:,}, not {value:,}")
     with registry.asking(what, cls, "Config"):
         config = configuration.read(cls.Config, settings, what)
     with registry.asking(what, cls, "__init__"):
@@ -290,4 +314,4 @@ def _named(choice: Any, kind: str) -> dict[str, Any]:
         return {"name": choice}
     if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
         return dict(choice)
-    raise UserError(f"a {kind} must be a name or a table with a name, not {choice!r}")
+    raise UserError(f"a {kind} must be a name or a table with a name, not {visible(repr(choice), 60)}")

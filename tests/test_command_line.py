@@ -112,7 +112,7 @@ def test_bad_settings_are_one_clear_line_and_write_nothing(lengthwise: Call, stu
     [
         (None, "no such file"),
         (b"tasks = [", "is not valid TOML"),
-        (b"\xff\xfe\x00rubbish", "is not a text file"),
+        (b"\xff\xfe\x00rubbish", "is no text in UTF-8"),
         (b"summary = 'x'", "missing setting"),
     ],
 )

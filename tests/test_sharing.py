@@ -9,6 +9,7 @@ import pytest
 from conftest import small_study
 from test_training import contents, interrupt_at
 
+from lengthwise import door
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.local import run_study, unfinished_runs
 from lengthwise.records import directory as directories
@@ -82,13 +83,13 @@ def test_a_fleet_waits_for_a_run_of_it_that_others_train(tmp_path: Path) -> None
 
 def test_a_fleet_that_is_finished_while_one_looks_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_at(BOTH, tmp_path / "s", 18)
-    read = planning.read_json
+    read = door.read_json
 
-    def late(file: Path) -> dict[str, Any]:
+    def late(file: Path, schema: door.Schema) -> dict[str, Any]:
         shutil.rmtree(file.parent)
-        return read(file)
+        return read(file, schema)
 
-    monkeypatch.setattr(planning, "read_json", late)
+    monkeypatch.setattr(planning.door, "read_json", late)
     (fleet,) = plan(BOTH.runs(), StudyDirectory(tmp_path / "s"), 10, "cpu")
     assert len(fleet.runs) == 2
 

@@ -17,6 +17,7 @@ from lengthwise.cli.bench import bench_app
 from lengthwise.cli.extend import extend_app
 from lengthwise.cli.language import language_app
 from lengthwise.cli.theory import theory_app
+from lengthwise.door import is_odd, visible
 from lengthwise.errors import UserError
 from lengthwise.listing import component_rows, study_rows, task_rows
 
@@ -37,6 +38,13 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(extend_app, name="extend")
 app.add_typer(language_app, name="language")
 app.add_typer(theory_app, name="theory")
+
+
+def named_path(text: str) -> Path:
+    """Of `--out`: nothing is no path, though Python takes it for the current folder."""
+    if not text.strip() or any(map(is_odd, text)):
+        raise UserError(f"--out {text!r} names no folder or file; write --out . for the current folder")
+    return Path(text)
 
 
 class Listed(StrEnum):
@@ -144,7 +152,9 @@ def sample(
 @app.command()
 def run(
     study: Annotated[str, typer.Argument(help="A study's name (see `list studies`) or a TOML file.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the runs; by default runs/STUDY.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=named_path, metavar="PATH", help="Folder for the runs; by default runs/STUDY.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     settings: Settings = [],  # noqa: B006
     workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: one per core on a CPU.")] = 0,
@@ -153,10 +163,11 @@ def run(
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Bitwise reproducible on a GPU.")] = False,
 ) -> None:
     """Train and evaluate a study; resumes an interrupted one by itself."""
+    from lengthwise.records.names import study_folder
     from lengthwise.study import load_study
 
     chosen = load_study(study, settings)
-    folder = out if out is not None else Path("runs") / chosen.name
+    folder = out if out is not None else study_folder(chosen.name)
     from lengthwise.executors.local import run_study, unfinished_runs
     from lengthwise.progress import watching
 
@@ -170,9 +181,12 @@ def run(
     if others:
         trained = "1 run is" if others == 1 else f"{others} runs are"
         done = "Finished what was left to take" if worked else "Nothing left to take"
-        console.print(f"{done}; {trained} being trained by others: {folder}", highlight=False, soft_wrap=True)
+        console.print(
+            f"{done}; {trained} being trained by others: {folder}", highlight=False, markup=False, soft_wrap=True
+        )
         return
-    console.print(f"{'Finished' if worked else 'Nothing left to do'}: {folder}", highlight=False, soft_wrap=True)
+    done = "Finished" if worked else "Nothing left to do"
+    console.print(f"{done}: {folder}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -208,7 +222,11 @@ def report(
     runs: Runs,
     out: Annotated[
         Path | None,
-        typer.Option(help="A .html page (report.html), a .md file, the curves alone as .svg or .png, or a folder."),
+        typer.Option(
+            parser=named_path,
+            metavar="PATH",
+            help="A .html page (report.html), a .md file, the curves alone as .svg or .png, or a folder.",
+        ),
     ] = None,
     kind: Annotated[
         ReportFormat | None,
@@ -221,13 +239,13 @@ def report(
     from lengthwise.report.export import write_report
 
     written = write_report(load_results(runs), out, kind.value if kind else None, load_analysis(runs / "analysis"))
-    console.print(f"Wrote {written}", highlight=False)
+    console.print(f"Wrote {written}", highlight=False, markup=False)
 
 
 @app.command("collect")
 def collect_command(
     runs: Annotated[list[Path], typer.Argument(help="Folders of a study's runs, or of results collected before.")],
-    out: Annotated[Path, typer.Option(help="Folder for a few small files.")],
+    out: Annotated[Path, typer.Option(parser=named_path, metavar="PATH", help="Folder for a few small files.")],
     failures: Annotated[
         int | None, typer.Option(min=0, help="Wrong answers to keep of each run and length; by default all.")
     ] = None,
@@ -245,13 +263,20 @@ def collect_command(
         names = ", ".join(results.unfinished)
         told = f"unfinished, only their names go along: {names}"
         messages.print(told, style="yellow", markup=False, soft_wrap=True)
-    console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
+    console.print(f"Wrote {out}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
 def dataset(
     task: Annotated[str, typer.Argument(help="A task, e.g. addition.")],
-    out: Annotated[Path, typer.Option(help="Folder for train, validation and test as JSON lines, and a manifest.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            parser=named_path,
+            metavar="PATH",
+            help="Folder for train, validation and test as JSON lines, and a manifest.",
+        ),
+    ],
     seed: Annotated[int, typer.Option(min=0)] = 0,
     scratchpad: Annotated[str, typer.Option(help="A scratchpad format: full, minimal, input+output ...")] = "none",
     everything: Annotated[bool, typer.Option("--all", help="Every example there is, each once.")] = False,
@@ -278,14 +303,15 @@ def dataset(
             write_all(chosen, out, chosen_format) if everything else write_dataset(chosen, out, seed, chosen_format)
         )
     counts = ", ".join(f"{name} {count:,}" for name, count in written.items())
-    console.print(f"Wrote {out}: {counts}", highlight=False)
+    console.print(f"Wrote {out}: {counts}", highlight=False, markup=False)
 
 
 def main() -> None:
     try:
         app()
     except UserError as error:
-        messages.print(f"[bold red]error:[/bold red] {_plain(str(error))}", highlight=False, soft_wrap=True)
+        said = visible(" ".join(str(error).split("\n")), most=2000)
+        messages.print(f"[bold red]error:[/bold red] {_plain(said)}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from lengthwise import configuration, registry
 from lengthwise.errors import UserError
+from lengthwise.records.names import refuse_unfit
 
 Methods = dict[str, Any]
 """Of one layer: the table of an encoding (`name` and settings), or `methods`, a list of such tables."""
@@ -139,9 +140,7 @@ def _canonical(name: str) -> str:
 
 
 def _checked_label(label: Any) -> str:
-    if not isinstance(label, str) or not label or "/" in label or label.startswith("."):
-        raise UserError(f"an encoding's label must be a plain word, not {label!r}")
-    return label
+    return refuse_unfit(label, "an encoding's label")
 
 
 def _with_tables(layer: Methods, change: Any) -> Methods:

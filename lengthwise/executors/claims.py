@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from lengthwise.records.directory import Claim, StudyDirectory
 from lengthwise.records.files import write_json
 from lengthwise.study import Run
-from lengthwise.training.plan import FleetPlan, plan, run_directory
+from lengthwise.training.plan import FleetPlan, plan, remove_finished, run_directory
 
 
 class Claims:
@@ -36,6 +36,7 @@ class Claims:
     def left(self) -> int:
         """Fleets that are not finished and that nobody works on."""
         with self._one_at_a_time, self.directory.lock():
+            remove_finished((*self.study, *self.runs), self.directory, self.directory.held())
             return len(self._plan())
 
     def _take(self) -> tuple[FleetPlan | None, Claim | None]:

@@ -15,7 +15,8 @@ from lengthwise.records.directory import StudyDirectory
 from lengthwise.runtime import Listener, choose_device
 from lengthwise.selection import select
 from lengthwise.study import Study
-from lengthwise.training.plan import FleetPlan, plan, run_directory, split
+from lengthwise.training.limits import host_memory, is_out_of_memory, refuse_large_models, refuse_long_attention
+from lengthwise.training.plan import FleetPlan, longest_sequence, plan, run_directory, split
 from lengthwise.training.trainer import Trainer
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
@@ -52,12 +53,23 @@ def run_study(
     directory.refuse_collection()
     every = study.runs()
     runs = select(every, only)
+    memory = torch.cuda.mem_get_info(chosen)[1] if chosen.type == "cuda" else host_memory()
+    refuse_large_models(((run.model, run.training) for run in runs), memory, str(chosen))
     one = 12 * study.model.layers * study.model.width**2  # weights of one model, nearly
     largest = max(1, min(LARGEST_FLEET[chosen.type], MOST_WEIGHTS[chosen.type] // one))
-    plan(runs, directory, largest, chosen.type, every)
+    try:
+        planned = plan(runs, directory, largest, chosen.type, every)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise RunError(f"the examples of {study.name} do not fit into the memory of this machine") from None
+        raise
+    for fleet in planned if chosen.type == "cpu" else []:
+        refuse_long_attention(fleet.name, longest_sequence(fleet.runs), study.model, memory, "this machine")
+    described = study.description()
+    directory.refuse_other_settings(described)  # before there is a lock in a folder that is not ours
     with directory.lock():
-        directory.agree(study.description())
-        wanted = {run.name: run_directory(directory, run) for run in runs}
+        directory.agree(described)
+        wanted = {(run.title, run.encoding.label, run.seed): run_directory(directory, run) for run in runs}
         directory.refuse_doubles(wanted)
         directory.refuse_incomplete(wanted.values())
     claims = Claims(runs, directory, largest, chosen.type, every)
@@ -110,11 +122,14 @@ def train_fleet(
 def _fits(
     fleet: FleetPlan, directory: StudyDirectory, device: torch.device, listener: Listener, save_every: float
 ) -> bool:
-    trainer = Trainer(fleet, directory, device, listener, save_every)
+    trainer = None
     try:
+        trainer = Trainer(fleet, directory, device, listener, save_every)
         trainer.run()
-    except torch.cuda.OutOfMemoryError:
-        if trainer.loop.asked_to_stop():
+    except Exception as error:
+        if not isinstance(error, torch.cuda.OutOfMemoryError) and not is_out_of_memory(error):
+            raise
+        if trainer is not None and trainer.loop.asked_to_stop():
             raise KeyboardInterrupt from None  # whoever goes on finds out again that it does not fit
         return False
     return True

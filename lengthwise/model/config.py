@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lengthwise.door import visible
 from lengthwise.errors import UserError, nearest
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -73,6 +74,6 @@ class ModelConfig:
 def with_size(table: dict[str, Any]) -> dict[str, Any]:
     """A `[model]` table with the values of its size filled in; what the table says itself wins."""
     size = table.get("size", "small")
-    if size not in SIZES:
-        raise UserError(f"model.size cannot be {size!r}; {nearest(str(size), SIZES)}")
+    if not isinstance(size, str) or size not in SIZES:
+        raise UserError(f"model.size cannot be {visible(repr(size), 60)}; {nearest(str(size), SIZES)}")
     return {**SIZES[size], **table}

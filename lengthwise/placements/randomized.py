@@ -23,8 +23,8 @@ class Randomized(Placement):
         """Positions are drawn from 0 to this, the end not included; published: 2,048 for tests of up to 500 tokens."""
 
         def __post_init__(self) -> None:
-            if self.range < 1:
-                raise ValueError(f"range must be 1 or more, not {self.range}")
+            if not 1 <= self.range <= MOST_POSITIONS:
+                raise ValueError(f"range must be 1 to {MOST_POSITIONS:,}, not {self.range:,}")
 
     config: Config
 
@@ -49,5 +49,7 @@ class Randomized(Placement):
         return max(longest, self.config.range)
 
 
+MOST_POSITIONS = 100_000
+"""A random number is drawn for each, for every example."""
 ROWS_AT_ONCE = 1024
 """Examples whose positions are drawn together: a number for each position of the range is in memory."""

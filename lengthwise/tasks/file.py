@@ -39,6 +39,7 @@ class File(Task):
     name = "file"
     length_means = "what the file says"
     repeats = False
+    length_counts_tokens = False
 
     @dataclass(frozen=True)
     class Config:

@@ -51,6 +51,8 @@ class Task:
     """Whether training, validation and test share examples where they can be listed, as published for parity."""
     repeats: ClassVar[bool] = True
     """Whether a finite set shows examples again where a length has too few of them (published parity does)."""
+    length_counts_tokens: ClassVar[bool] = True
+    """Whether an example has at least as many tokens as its length says; a file may call anything a length."""
     step_parts: ClassVar[tuple[Part, ...]] = ()
     """The parts that a step of this task has; none for a task without scratchpad."""
 

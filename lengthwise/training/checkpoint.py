@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
-from lengthwise import configuration
+import torch
+
+from lengthwise import configuration, door
+from lengthwise.door import visible
 from lengthwise.encodings.choice import EncodingChoice, words_of
+from lengthwise.errors import RunError
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
@@ -15,10 +19,29 @@ from lengthwise.training.state import load_tensors
 def load_model(path: Path) -> Decoder:
     """The decoder of a run's checkpoint, on the CPU."""
     tensors, metadata = load_tensors(path)
-    run = run_from(metadata["run"])
-    model = build(run.model, run.make_tokens().rows, run.encoding.layers, Lengths(**metadata["lengths"]))
+    described = _DESCRIBED.checked(metadata, f"{path}: its description")
+    try:
+        run = run_from(described["run"])
+        lengths = Lengths(trained=described["lengths"]["trained"], met=described["lengths"]["met"])
+        with torch.device("meta"):  # nothing is allocated for what a file says of itself
+            expected = build(run.model, run.make_tokens().rows, run.encoding.layers, lengths).state_dict()
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RunError(f"{path} is damaged (what it says of its run: {error!r})") from error
+    if tensors.keys() != expected.keys():
+        odd = sorted(tensors.keys() ^ expected.keys())[0]
+        raise RunError(f"{path} is damaged ({'no' if odd in expected else 'an unknown'} tensor {visible(odd)!r})")
+    for name, value in expected.items():
+        if tensors[name].shape != value.shape or tensors[name].dtype != value.dtype:
+            raise RunError(f"{path} is damaged ({name} is {tuple(tensors[name].shape)} of {tensors[name].dtype})")
+    model = build(run.model, run.make_tokens().rows, run.encoding.layers, lengths)
     model.load_state_dict(tensors)
     return model
+
+
+_LENGTH = door.Number(least=1, most=2**40, whole=True)
+_DESCRIBED = door.Table(
+    needed={"run": door.Table(), "lengths": door.Table(needed={"trained": _LENGTH, "met": _LENGTH})},
+)
 
 
 def run_from(table: dict) -> Run:

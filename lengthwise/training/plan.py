@@ -6,22 +6,26 @@ import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from lengthwise import configuration, door
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.errors import UserError
 from lengthwise.evaluation.generate import MARGIN
 from lengthwise.evaluation.test_set import test_set
 from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
-from lengthwise.records.files import MissingFile, read_json, write_json
-from lengthwise.study import Run, make_task
+from lengthwise.records.files import write_json
+from lengthwise.study import MOST_RUNS, Run, make_task
 from lengthwise.training.batches import TrainingData, best_row_width
-from lengthwise.training.recipe import DataConfig
-from lengthwise.training.state import STATE, load_tensors, save_tensors
+from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.training.state import STATE, newest, not_finite, save_tensors
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class FleetPlan:
         return build(first.model, first.make_tokens().rows, first.encoding.layers, self.lengths)
 
 
+_FLEET = door.Table(needed={"runs": door.List(door.Text(most=64), most=10_000)})
 MEASURED = 4096
 """Training examples whose sizes are measured."""
 
@@ -102,24 +107,43 @@ def _begun(directory: StudyDirectory) -> dict[str, list[str]]:
     found = {}
     for file in sorted(directory.fleets.glob("*/fleet.json")):
         try:
-            found[file.parent.name] = read_json(file)["runs"]
-        except MissingFile:  # finished since it was listed
+            found[file.parent.name] = door.read_json(file, _FLEET)["runs"]
+        except door.MissingFile:  # finished since it was listed
             continue
     return found
+
+
+def remove_finished(runs: Sequence[Run], directory: StudyDirectory, held: Collection[str]) -> None:
+    """Removes what is left of fleets whose runs are all finished, or that were never begun: somebody was killed just
+    then. `held`: as for `plan`. To be asked under the directory's lock."""
+    known = {run.fingerprint: run for run in runs}
+    begun = _begun(directory)
+    for folder in sorted(directory.fleets.glob("*")):
+        members = begun.get(folder.name, [])
+        finished = all(each in known and run_directory(directory, known[each]).is_finished for each in members)
+        if folder.name not in held and finished:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def split(fleet: FleetPlan, directory: StudyDirectory) -> list[FleetPlan]:
     """Two fleets instead of one, with what it had reached: the first half and the rest."""
     middle = len(fleet.runs) // 2
     whole = directory.fleets / fleet.id
+
+    def misfit(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> str:
+        wrong = [name for name, value in tensors.items() if len(value) != len(fleet.runs)]
+        return f"{wrong[0]} is of {len(tensors[wrong[0]])} models" if wrong else ""
+
+    reached = newest(whole / STATE, misfit)
     halves = [FleetPlan(fleet.runs[:middle]), FleetPlan(fleet.runs[middle:])]
     for half, rows in zip(halves, (slice(middle), slice(middle, None)), strict=True):
         folder = directory.fleets / half.id
         make_folder(folder)
-        if (whole / STATE).exists():
-            tensors, metadata = load_tensors(whole / STATE)
-            metadata.pop("checksum")
-            save_tensors(folder / STATE, {name: value[rows].clone() for name, value in tensors.items()}, metadata)
+        if reached is not None:
+            tensors, metadata, _ = reached
+            kept = {key: value for key, value in metadata.items() if key != "checksum"}
+            parts = {name: value[rows].clone() for name, value in tensors.items()}
+            save_tensors(folder / STATE, parts, kept | {"not_finite": not_finite(parts)})
         write_json(folder / "fleet.json", {"runs": [run.fingerprint for run in half.runs]})
     shutil.rmtree(whole)
     return halves
@@ -131,8 +155,7 @@ def run_directory(directory: StudyDirectory, run: Run) -> RunDirectory:
 
 def sequence_lengths(run: Run) -> Lengths:
     """The longest sequences of a run, in tokens."""
-    sizes = _sizes(json.dumps(run.task), run.data)
-    return Lengths(trained=sizes.longest_trained, met=sizes.longest)
+    return _sizes(json.dumps(run.task), run.data).lengths
 
 
 def row_width_of(run: Run, device: str) -> int:
@@ -145,11 +168,18 @@ class _Sizes:
     """Of sequences, in tokens."""
 
     trained: np.ndarray
+    tested: int
     longest: int
+    """That a model may meet, where positions may be apart."""
 
     @property
-    def longest_trained(self) -> int:
-        return int(self.trained.max())
+    def lengths(self) -> Lengths:
+        return Lengths(trained=int(self.trained.max()), met=self.longest)
+
+
+def longest_sequence(runs: Sequence[Run]) -> int:
+    """Tokens of the longest test sequence of any run; positions may be further apart."""
+    return max(_sizes(json.dumps(run.task), run.data).tested for run in runs)
 
 
 @lru_cache(maxsize=256)
@@ -164,26 +194,45 @@ def _sizes(task_table: str, data: DataConfig) -> _Sizes:
     longest = data.make_placement().reach(max(int(test.size.max()), int(trained.max())))
     # A model that writes for itself may go on a little longer than the gold text.
     room = MARGIN if Scratchpad(data.scratchpad).steps else 0
-    return _Sizes(trained, longest + room)
+    return _Sizes(trained, int(test.size.max()), longest + room)
 
 
 def shape_key(run: Run, device: str) -> str:
     """Equal for runs that can be one fleet. Building the model also finds settings that cannot go together."""
-    with torch.device("meta"):
+    found = _SHAPE_KEYS.get((run.fingerprint, device))
+    if found is None:
+        if len(_SHAPE_KEYS) >= MOST_RUNS:
+            _SHAPE_KEYS.clear()
         try:
-            model = build(run.model, run.make_tokens().rows, run.encoding.layers, sequence_lengths(run))
+            found = _shape_key(json.dumps([run.task, run.encoding.layers]), run.model, run.data, run.training, device)
         except ValueError as error:
             raise UserError(f"{run.name}: {error}") from error
-    if model.last_position is not None and model.last_position < sequence_lengths(run).met - 1:
-        raise UserError(
-            f"{run.name}: the encoding ends at position {model.last_position}, but the longest test sequence has "
-            f"{sequence_lengths(run).met} tokens; set the encoding's 'rows' to 0 or higher, or test shorter lengths"
+        _SHAPE_KEYS[run.fingerprint, device] = found
+    return found
+
+
+_SHAPE_KEYS: dict[tuple[str, str], str] = {}
+"""By fingerprint and kind of device: a study is planned again for every fleet, and a model is built for each key."""
+
+
+@lru_cache(maxsize=1024)
+def _shape_key(named: str, model: ModelConfig, data: DataConfig, training: TrainingConfig, device: str) -> str:
+    """Of all seeds. `named`: the tables of task and encoding, as JSON."""
+    task, layers = json.loads(named)
+    sizes = _sizes(json.dumps(task), data)
+    with torch.device("meta"):
+        built = build(model, data.make_tokens(make_task(task)).rows, layers, sizes.lengths)
+    if built.last_position is not None and built.last_position < sizes.longest - 1:
+        raise ValueError(
+            f"the encoding ends at position {built.last_position}, but the longest test sequence has "
+            f"{sizes.longest} tokens; set the encoding's 'rows' to 0 or higher, or test shorter lengths"
         )
-    shapes = [(name, list(parameter.shape)) for name, parameter in model.named_parameters()]
-    table = run.table()
-    shared = {key: table[key] for key in ("encoding", "model", "training")}
+    shapes = [(name, list(parameter.shape)) for name, parameter in built.named_parameters()]
+    shared: dict[str, Any] = {"encoding": layers}
+    shared |= {"model": configuration.table(model), "training": configuration.table(training)}
     for own in ("learning_rate", "final_learning_rate", "warmup"):  # each model of a fleet may have its own
         shared["training"].pop(own)
     # Dropout depends on the place in a row, and a table of positions on the context: those must agree too.
-    context = vars(sequence_lengths(run)) if model.last_position is not None else None
-    return json.dumps([shapes, shared, row_width_of(run, device), context], sort_keys=True)
+    context = vars(sizes.lengths) if built.last_position is not None else None
+    width = best_row_width(sizes.trained, training.batch, device)
+    return json.dumps([shapes, shared, width, context], sort_keys=True)

@@ -103,7 +103,7 @@ class DataConfig:
     def test_counts(self, task: Task) -> tuple[int, int]:
         """Test examples of seen and of unseen lengths. Published are the unseen ones; of the seen ones there are as
         many for each length."""
-        seen, unseen = (len(list(span)) for span in self.spans(task))
+        seen, unseen = (span.last - span.first + 1 for span in self.spans(task))
         if self.test_per_length is not None:
             return self.test_per_length * seen, self.test_per_length * unseen
         count = task.published_counts[2]

@@ -13,6 +13,7 @@ import torch
 
 from lengthwise.data import splits
 from lengthwise.encodings.encoding import Encoding
+from lengthwise.errors import RunError
 from lengthwise.evaluation.exact import judge
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.backend import explain
@@ -128,7 +129,7 @@ class Trainer:
         write_json(self.folder / "fleet.json", {"runs": [run.fingerprint for run in self.runs]})
         self.fleet.initialize([run.seed for run in self.runs])
         state = TrainingState.begin(self.fleet.matrix_NW)
-        warning = state.restore(self.state_file)
+        warning = state.restore(self.state_file, self.recipe.steps)
         self.fleet.refresh()
         if warning:
             self.listener.note(warning)
@@ -138,7 +139,7 @@ class Trainer:
             directory.note_session(state.step, session)
             if directory.training.exists():
                 # What was logged after the saved state will be logged again.
-                write_rows(directory.training, [r for r in read_rows(directory.training) if r["step"] <= state.step])
+                write_rows(directory.training, logged_until(directory, state.step))
         return state
 
     def _description(self, run: Run) -> dict[str, Any]:
@@ -273,6 +274,15 @@ class Trainer:
                     "seconds_together": round(state.seconds, 3),
                 },
             )
+
+
+def logged_until(directory: RunDirectory, step: int) -> list[dict[str, Any]]:
+    """What was logged up to a step."""
+    rows = read_rows(directory.training)
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict) or type(row.get("step")) is not int:
+            raise RunError(f"{directory.training}:{number} has no step; restore it, or delete {directory.path}")
+    return [row for row in rows if row["step"] <= step]
 
 
 def resolved_encodings(model: Decoder) -> dict[str, dict[str, Any]]:
