@@ -39,6 +39,19 @@ PASSING = {"started", "finished", "seconds"}
 
 # In the child.
 
+TRUSTED = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]), str(Path(__file__).resolve().parents[1])})
+"""Where code may come from: Python, what is installed, the package."""
+
+
+def refuse_foreign_code(event: str, given: tuple[Any, ...]) -> None:
+    """What no command may ever do: unpickle, or run a file of code from among what it reads."""
+    if event == "pickle.find_class":
+        raise RuntimeError(f"it unpickles {given[0]}.{given[1]}")
+    if event == "exec":
+        file = getattr(given[0], "co_filename", "")
+        if file.startswith("/") and not str(Path(file).resolve()).startswith(TRUSTED) and not file.startswith(TRUSTED):
+            raise RuntimeError(f"it runs {file}")
+
 
 class Counter:
     """Counts file operations below a folder; at number `kill_at`, counted from 1, the process is killed before it."""
@@ -47,6 +60,7 @@ class Counter:
         self.below, self.kill_at, self.count = str(below.resolve()), kill_at, 0
 
     def __call__(self, event: str, given: tuple[Any, ...]) -> None:
+        refuse_foreign_code(event, given)
         if event == "open":
             path, _, flags = given
             if not flags & WRITING and not str(path).endswith(".partial"):
