@@ -10,6 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track
 
+from lengthwise import door
 from lengthwise.analysis import separator_tables, tables
 from lengthwise.analysis.analyzed_runs import AnalyzedRun, Pair, analyzed_runs, pairs
 from lengthwise.analysis.failures import anatomy, outcomes_of
@@ -21,11 +22,13 @@ from lengthwise.analysis.model_adapter import (
     ModelAdapter,
     is_hugging_face,
     open_hugging_face,
-    require_transformers,
+    open_tokenizer,
 )
 from lengthwise.analysis.separator import SeparatorAnalysis, with_separator
 from lengthwise.errors import UserError
 from lengthwise.executors.local import WIDE, one_thread
+from lengthwise.leftovers import clear_leftovers
+from lengthwise.machine import require_memory
 from lengthwise.records.findings import (
     ATTENTION,
     EXCHANGES,
@@ -40,6 +43,8 @@ from lengthwise.runtime import choose_device
 
 COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100, **dict.fromkeys(SEPARATOR_KINDS, 32)}
 """Examples of each length, where nothing is said; 10 is the published number for distances."""
+LONGEST, MOST_LENGTHS = 100_000, 10_000
+"""Of what `--lengths` may name."""
 TEXT_LENGTHS = (64, 128)
 """Tokens, for models that know no task."""
 SHOWN = {
@@ -156,7 +161,7 @@ class Analysis:
 
     def _pair(self, kind: str, pair: Pair) -> list[Row]:
         unit, asked = f"{pair.model.fingerprint}-{pair.reference.unit}", self._asked("distance")
-        rows = self.folder.found(kind, unit, asked)
+        rows = self._found(kind, unit, asked)
         if rows is not None:
             return rows
         material = self._material(pair.model, "distance")
@@ -186,22 +191,37 @@ class Analysis:
         about = {**about, "variant": kind, "layers": model.layers}
         found = distance_rows(model, reference, material, self.wanted.as_published)
         rows = [{**about, **row} for row in found]
+        clear_leftovers(self.folder.path / kind)
         self.folder.write(kind, unit, asked, rows)
         return rows
 
     def _run(self, kinds: Sequence[str], subject: AnalyzedRun, keeps_maps: bool) -> list[Row]:
         source: DecoderAdapter | None = None
         for kind in kinds:
-            rows = self.folder.found(kind, subject.unit, self._asked(kind))
+            rows = self._found(kind, subject.unit, self._asked(kind), maps=kind == "heads" and keeps_maps)
             if rows is None:
                 source = source or subject.open(self.device)
                 rows = [{**subject.identity, **row} for row in self._rows(kind, subject, source)]
-                self.folder.write(kind, subject.unit, self._asked(kind), rows)
                 if kind == "heads" and keeps_maps:
                     maps = {**subject.identity, "examples": example_maps(source, self._material(subject, kind))}
                     self.folder.write_maps(subject.unit, maps)
+                self.folder.write(kind, subject.unit, self._asked(kind), rows)
             self.rows[kind] += rows
         return []
+
+    def _found(self, kind: str, unit: str, asked: Row, maps: bool = False) -> list[Row] | None:
+        """The rows of an earlier call; None where there are none, or none of the `maps` that belong to them.
+
+        Maps do not say what was asked, so they are written before their rows, and rows of another question are
+        removed before that: who finds rows finds the maps of the same call, wherever that was killed.
+        """
+        for folder in (kind, "maps"):
+            clear_leftovers(self.folder.path / folder)
+        rows = self.folder.found(kind, unit, asked)
+        if maps and (rows is None or not (self.folder.path / "maps" / f"{unit}.json").exists()):
+            self.folder.file(kind, unit).unlink(missing_ok=True)
+            return None
+        return rows
 
     def _rows(self, kind: str, subject: AnalyzedRun, source: DecoderAdapter) -> list[Row]:
         if kind in SEPARATOR_KINDS:
@@ -228,15 +248,15 @@ class Analysis:
         source = open_hugging_face(self.wanted.runs, self.device)
         for kind in kinds:
             asked = {**self._asked(kind), "model": str(self.wanted.runs.resolve())}
-            rows = self.folder.found(kind, source.name, asked)
+            rows = self._found(kind, source.name, asked, maps=kind == "heads")
             if rows is None:
                 material = self._text(source, kind)
                 found = head_rows(source, material) if kind == "heads" else probe_rows(source, material)
                 rows = [{**self._identity(source), **row} for row in found]
-                self.folder.write(kind, source.name, asked, rows)
                 if kind == "heads":
                     maps = {**self._identity(source), "examples": example_maps(source, material)}
                     self.folder.write_maps(source.name, maps)
+                self.folder.write(kind, source.name, asked, rows)
             self.rows[kind] += rows
 
     def _hugging_face_distance(self, kind: str) -> list[Row]:
@@ -264,7 +284,7 @@ class Analysis:
         if self.wanted.text is None:
             material = repeated_material(source.vocabulary, count, lengths, trained)
         else:
-            tokenizer = require_transformers().AutoTokenizer.from_pretrained(self.wanted.runs, local_files_only=True)
+            tokenizer = open_tokenizer(self.wanted.runs)
             material = text_material(self.wanted.text, tokenizer, count, lengths, trained)
         material.require_positions(source.name, source.last_position)
         return material
@@ -292,8 +312,14 @@ def parse_lengths(text: str) -> list[int]:
     found: set[int] = set()
     for part in text.split(",") if text.strip() else []:
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last:
-            raise UserError(f"--lengths {text!r} must look like 5,10,20-24")
-        found.update(range(first, last + 1))
+        first, last = (match[1], match[2] or match[1]) if match else ("0", "0")
+        if max(len(first), len(last)) > 9 or int(last) > LONGEST:
+            raise UserError(f"--lengths {door.visible(part.strip(), 40)!r}: lengths go up to {LONGEST:,}")
+        if not 1 <= int(first) <= int(last):
+            raise UserError(f"--lengths {door.visible(text, 100)!r} must look like 5,10,20-24")
+        found.update(range(int(first), int(last) + 1))
+    if len(found) > MOST_LENGTHS:
+        raise UserError(f"--lengths names {len(found):,} lengths; at most {MOST_LENGTHS:,} are looked at in a call")
+    if found:  # the weights of one head are length x length
+        require_memory(4 * max(found) ** 2, f"attention at length {max(found):,}", "choose shorter --lengths")
     return sorted(found)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise import door
 from lengthwise.data import splits
 from lengthwise.data.examples import Examples
 from lengthwise.data.sequences import Sequences, join
@@ -27,6 +28,8 @@ from lengthwise.training.plan import sequence_lengths
 
 ELEMENTS = 2**22
 """Attention weights of one head over a batch: 16 MiB, and twelve times that for a layer of twelve heads."""
+LARGEST_TEXT = 2**28
+"""Bytes."""
 MOST = 64
 """Examples in a batch."""
 
@@ -140,10 +143,7 @@ def repeated_material(vocabulary: int, count: int, lengths: Sequence[int], train
 
 def text_material(file: Path, tokenizer: Any, count: int, lengths: Sequence[int], trained: int) -> Material:
     """Windows of a text, spread evenly over it."""
-    try:
-        ids = np.array(tokenizer(file.read_text())["input_ids"])
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from error
+    ids = np.array(tokenizer(door.read_text(file, LARGEST_TEXT, UserError))["input_ids"])
     if len(ids) < max(lengths):
         raise UserError(f"{file} has {len(ids)} tokens; the longest length asked for is {max(lengths)}")
     rows = []

@@ -11,10 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lengthwise import door
 from lengthwise.errors import UserError
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.trace import LayerTrace, Trace
 from lengthwise.training.checkpoint import load_model
+
+LARGEST = {
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers"), 1000),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "head_dim"), 2**17),
+    **dict.fromkeys(("intermediate_size", "n_inner", "ffn_dim", "max_position_embeddings", "n_positions"), 2**24),
+    "vocab_size": 2**24,
+}
+"""What a config may say."""
 
 
 class Watch:
@@ -142,13 +151,40 @@ def is_hugging_face(path: Path) -> bool:
 def open_hugging_face(path: Path, device: torch.device) -> HuggingFaceAdapter:
     """A model saved by `save_pretrained`."""
     transformers = require_transformers()
+    refuse_absurd_config(path)
     try:
+        # No code of the folder is run, and of pickled weights only tensors are read.
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            path, local_files_only=True, attn_implementation="eager", dtype=torch.float32
+            path, local_files_only=True, trust_remote_code=False, attn_implementation="eager", dtype=torch.float32
         )
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} holds no causal language model that can be read: {error}") from error
-    return HuggingFaceAdapter(model.to(device), path.name)
+        return HuggingFaceAdapter(model.to(device), path.name)
+    except UserError:
+        raise
+    except Exception as error:  # the library raises whatever a mistyped config leads to
+        raise UserError(f"{path} holds no causal language model that can be read: {_first_line(error)}") from error
+
+
+def open_tokenizer(path: Path) -> Any:
+    try:
+        return require_transformers().AutoTokenizer.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path} holds no tokenizer that can be read: {_first_line(error)}") from error
+
+
+def refuse_absurd_config(path: Path) -> None:
+    """Refuses a config whose model nobody could build, which the library would try."""
+    config = door.read_json(path / "config.json", most=door.SMALL)
+    for name, most in LARGEST.items():
+        if config.get(name) is not None:
+            door.Number(least=0, most=most, whole=True).checked(config[name], f"{path / 'config.json'}: {name}")
+
+
+def _first_line(error: Exception) -> str:
+    return door.visible((str(error).strip() or type(error).__name__).splitlines()[0], 300)
 
 
 def require_transformers() -> Any:

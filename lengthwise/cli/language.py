@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from lengthwise.door import visible
 
 if TYPE_CHECKING:
     from lengthwise.runtime import Listener
@@ -37,7 +40,7 @@ def prepare_command(
     from lengthwise.language.store import prepare_at
 
     data = settings_from(configuration.override({}, settings)).data
-    store = prepare_at(Corpus(corpus, data.field), data, out, messages.print)
+    store = prepare_at(Corpus(corpus, data.field), data, out, lambda text: messages.print(text, markup=False))
     store.check()
     for split, counts in store.manifest["splits"].items():
         console.print(f"{split}: {counts['documents']:,} documents, {counts['tokens']:,} tokens", highlight=False)
@@ -104,16 +107,9 @@ def info_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Show what a run is: its model, its corpus, how far it is, its losses."""
-    from lengthwise.errors import UserError
-    from lengthwise.records.directory import RunDirectory
-    from lengthwise.records.files import read_json, read_rows
+    from lengthwise.language.description import read_description, read_finished, read_log
 
-    directory = RunDirectory(run)
-    description = read_json(directory.description) if directory.description.exists() else {}
-    if description.get("kind") != "language model":
-        raise UserError(f"no language model at {run}")
-    rows = read_rows(directory.training) if directory.training.exists() else []
-    finished = read_json(directory.finished) if directory.is_finished else None
+    description, rows, finished = read_description(run), read_log(run), read_finished(run)
     if as_json:
         console.print_json(json.dumps({"run": description, "training": rows, "finished": finished}))
         return
@@ -147,7 +143,7 @@ def _facts(description: dict[str, Any], rows: list[dict[str, Any]], finished: di
         facts["speed"] = f"{speed:,.0f} tokens/s on {description['hardware']['device']} x {finished['processes']}"
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, fact in facts.items():
-        table.add_row(f"[bold]{name}[/bold]", fact.replace("[", "\\["))
+        table.add_row(f"[bold]{name}[/bold]", escape(visible(fact, 2000)))
     return table
 
 

@@ -124,6 +124,7 @@ def sample(
 ) -> None:
     """Print examples of a task, as text or as the tokens that a model reads."""
     from lengthwise import configuration
+    from lengthwise.data.estimate import refuse_too_many
     from lengthwise.data.scratchpad import Scratchpad
     from lengthwise.data.sequences import pieces_of
     from lengthwise.study import make_task
@@ -131,6 +132,7 @@ def sample(
 
     chosen = make_task(configuration.override({"name": task}, settings))
     data = configuration.read(DataConfig, {"tokens": tokens, "scratchpad": scratchpad} if tokens else {}, "data")
+    refuse_too_many(chosen, length, count)
     drawn = chosen.formatted(chosen.drawn(length, count, seed), Scratchpad(scratchpad))
     rows: list[dict[str, Any]] = [
         {"task": task, "length": length, "prompt": prompt, "target": target}

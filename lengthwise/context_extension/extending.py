@@ -10,9 +10,10 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from lengthwise import door
 from lengthwise.context_extension import tables as showing
 from lengthwise.context_extension.entropy import correlate, entropies, entropy_rows, spread_positions
-from lengthwise.context_extension.fit_files import save_fit
+from lengthwise.context_extension.fit_files import holds_others, save_fit
 from lengthwise.context_extension.fitting import FitSettings, fit
 from lengthwise.context_extension.fitting_rows import SCORED, Targets, TrainingWindows, choose_targets
 from lengthwise.context_extension.forward import device_of, watching_memory
@@ -25,6 +26,7 @@ from lengthwise.context_extension.table import ExtensionTable, TableSettings
 from lengthwise.context_extension.uniform import search_uniform
 from lengthwise.context_extension.variant import extension_table, variant
 from lengthwise.errors import UserError
+from lengthwise.machine import require_memory
 from lengthwise.records.files import append_rows, read_rows, write_rows, write_text
 from lengthwise.report.model.context_extension import line_words
 from lengthwise.report.model.context_extension_tables import correlation_table
@@ -33,6 +35,10 @@ from lengthwise.report.terminal.table import to_terminal
 from lengthwise.runtime import Listener, choose_device
 
 Row = dict[str, Any]
+LONGEST, MOST_LENGTHS = 2**30, 1000
+"""Tokens of a context, and contexts of a call."""
+MOST_KEYS = 1_000_000
+"""Documents of a passkey test."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,10 @@ class Extending:
     def passkey(self, depth_count: int, trials: int, seed: int) -> list[Table]:
         if self.subject.key_rows == 0:
             self.listener.note(f"{self.subject.name} saw no key-recall documents in training: it may know no answer")
+        keys = depth_count * trials
+        if keys * len(self.contexts) > MOST_KEYS:
+            raise UserError(f"{keys * len(self.contexts):,} key-recall documents are too many; choose fewer --trials")
+        self._require_memory(max(self.contexts), keys)
         documents = KeyDocuments(self.subject.tokenizer, self.subject.begins)
         found = passkey_rows(self.variant, documents, self.contexts, depths(depth_count), trials, seed)
         about = {"model": self.subject.name, "variant": self.variant.label, "digits": documents.digits()}
@@ -142,13 +152,14 @@ class Extending:
         """`what`: head-scale, or an extension under which all weights are trained. Returns a line that says it."""
         if (out / "fit.json").exists():
             raise UserError(f"{out} holds a fit already; choose another folder, or delete it")
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if out.exists() and (not out.is_dir() or holds_others(out)):
             raise UserError(f"--out {out} holds something else already; a fit has a folder of its own")
         head_scale = what == "head-scale"
         # Before the search: documents may be too short.
         tokens = 2 * recipe["steps"] * recipe["batch"] * length
         documents = self.subject.documents("train", self.wanted.corpus, tokens, longer_than=length)
         windows = TrainingWindows(documents, length, recipe["seed"])
+        self._require_memory(length, recipe["batch"])
         more: Row = {}
         if head_scale and initial is None:
             self.listener.note(f"searching the best uniform scale at {length:,} tokens")
@@ -169,6 +180,11 @@ class Extending:
         losses = f"loss {fitted.losses[0]:.4f}, at the end {sum(tail) / len(tail):.4f}"
         started = f", from {initial:.2f} on" if head_scale else ""
         return f"Fitted {count:,} numbers at {length:,} tokens{started} in {fitted.seconds:.1f} s ({losses}): {out}"
+
+    def _require_memory(self, length: int, rows: int) -> None:
+        """Of rows of so many tokens, and of what the widest layer makes of one of them."""
+        needed = 8 * rows * length + 4 * length * self.subject.model.config.inner_width
+        require_memory(needed, f"{rows:,} rows of {length:,} tokens", "choose fewer or shorter ones")
 
     def _targets(
         self, windows: int | None = None, contexts: Sequence[int] | None = None, split: str | None = None
@@ -231,9 +247,13 @@ def read_lengths(text: str) -> list[int]:
     found = []
     for word in filter(None, text.lower().replace(" ", "").split(",")):
         number = word.removesuffix("k")
-        if not number.isdecimal() or int(number) < 1:
-            raise UserError(f"{word!r} is no length in tokens; write for example 512,1024,2k")
+        if not number.isdecimal() or len(number) > 12 or not 1 <= int(number) <= LONGEST:
+            raise UserError(
+                f"{door.visible(word, 40)!r} is no length in tokens up to 2^30; write for example 512,1024,2k"
+            )
         found.append(int(number) * (1024 if word.endswith("k") else 1))
+    if len(found) > MOST_LENGTHS:
+        raise UserError(f"{len(found):,} lengths are too many; at most {MOST_LENGTHS:,} are measured in a call")
     return found
 
 

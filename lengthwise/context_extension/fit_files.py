@@ -17,6 +17,7 @@ from lengthwise.context_extension.forward import device_of
 from lengthwise.context_extension.loaded_model import LoadedModel
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import Extended
+from lengthwise.leftovers import clear_leftovers
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import read_json, write_json
 from lengthwise.records.provenance import provenance
@@ -41,6 +42,7 @@ def save_fit(folder: Path, subject: LoadedModel, fitted: Fitted, more: dict[str,
     facts = provenance(device_name(device_of(fitted.model)))
     facts["finished"] = facts.pop("started")
     make_folder(folder)
+    clear_leftovers(folder)
     (folder / DESCRIPTION).unlink(missing_ok=True)  # what is there is no longer what it describes
     save_tensors(folder / LEARNED, fitted.learned, {"kind": "fit"})
     write_json(
@@ -56,6 +58,12 @@ def save_fit(folder: Path, subject: LoadedModel, fitted: Fitted, more: dict[str,
             **facts,
         },
     )
+
+
+def holds_others(folder: Path) -> bool:
+    """Whether there is more in a folder than what a fit leaves that was killed before its end."""
+    clear_leftovers(folder)
+    return any(each.name != LEARNED for each in folder.iterdir())
 
 
 def is_fit(folder: Path) -> bool:

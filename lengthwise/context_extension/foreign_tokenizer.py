@@ -1,11 +1,12 @@
 """The tokenizer of a Hugging Face checkpoint, as far as texts and key-recall documents need it."""
 
-import importlib
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from lengthwise import door
+from lengthwise.data.tokenizer_file import load_tokenizer
 from lengthwise.errors import UserError
 
 
@@ -33,17 +34,16 @@ class ForeignTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> "ForeignTokenizer":
-        try:
-            library = importlib.import_module("tokenizers")
-        except ImportError:
-            raise UserError("Hugging Face tokenizers need a library that is missing: pip install tokenizers") from None
         file = folder / "tokenizer.json"
         if not file.exists():
             raise UserError(f"{folder} has no tokenizer.json; save the tokenizer there in its fast form")
+        inner = load_tokenizer(file)
         try:
-            return cls(library.Tokenizer.from_file(str(file)))
-        except Exception as error:  # the library raises nothing more special
-            raise UserError(f"{file} cannot be read: {error}") from None
+            return cls(inner)
+        except BaseException as error:  # the library raises nothing more special, and panics
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            raise UserError(f"{file} cannot be used: {door.visible(' '.join(str(error).split()))}") from None
 
     def encode(self, text: str) -> np.ndarray:
         return np.array(self._ids(text[1:] if self.adds_space and text.startswith(" ") else text), dtype=np.int64)

@@ -3,18 +3,18 @@
 Read from a folder with `config.json` and weights (safetensors, or PyTorch's own), without Hugging Face's library.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
+from lengthwise import door
 from lengthwise.errors import UserError
+from lengthwise.machine import require_memory
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
@@ -26,6 +26,45 @@ rotates: that it has none must be said."""
 FAMILIES = ("llama", "smollm3")
 OUR_EPSILON = 1e-6
 """In the norms of our decoder."""
+MOST_BYTES = 2**42
+"""Of a file of weights."""
+CONVERT = (
+    "only plain tensors are read from a .bin file, as code may hide in it; convert it with a program that you trust: "
+    "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER, safe_serialization=True)"
+)
+INDEX = door.Table({"weight_map": door.ANY_TABLE})
+
+
+def _count(most: int, least: int = 1, nullable: bool = False) -> door.Number:
+    return door.Number(least, most, whole=True, nullable=nullable)
+
+
+_TURNING = {"rope_theta": door.Number(1e-6, 1e30, nullable=True), "partial_rotary_factor": door.Number(nullable=True)}
+_KIND = {"rope_type": door.Text(nullable=True), "type": door.Text(nullable=True)}
+_ROTATION = door.Table({}, {**_TURNING, **_KIND}, nullable=True)
+CONFIG = door.Table(
+    {
+        "num_hidden_layers": _count(1000),
+        "hidden_size": _count(2**17),
+        "num_attention_heads": _count(2**12),
+        "intermediate_size": _count(2**20),
+        "vocab_size": _count(2**24),
+    },
+    {
+        "num_key_value_heads": _count(2**12, nullable=True),
+        "head_dim": door.Number(nullable=True),
+        "max_position_embeddings": _count(2**30, nullable=True),
+        "rms_norm_eps": door.Number(1e-30, 1),
+        "rope_theta": door.Number(1e-6, 1e30, nullable=True),
+        "rope_scaling": _ROTATION,
+        "rope_parameters": _ROTATION,
+        "no_rope_layers": door.List(_count(1, 0), nullable=True),
+        "no_rope_layer_interval": _count(1000),
+        "tie_word_embeddings": door.Truth(),
+        "attention_bias": door.Truth(),
+        "mlp_bias": door.Truth(),
+    },
+)
 
 
 def is_hugging_face(path: Path) -> bool:
@@ -33,17 +72,14 @@ def is_hugging_face(path: Path) -> bool:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads((path / "config.json").read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise UserError(f"{path / 'config.json'} cannot be read: {error}") from None
+    return door.read_json(path / "config.json", most=door.SMALL)
 
 
 def load_decoder(path: Path, positions: Positions = "auto", trained: int = 0) -> Decoder:
     """The model in a folder, in fp32 on the CPU. `trained`: its training length; 0 for what the config says."""
     config = read_config(path)
     _refuse_others(config, path)
-    trained = trained or int(config.get("max_position_embeddings") or 0)
+    trained = trained or config.get("max_position_embeddings") or 0
     if trained < 1:
         raise UserError(f"{path} does not say how long its training sequences were; say it with --trained")
     try:
@@ -59,9 +95,14 @@ def load_decoder(path: Path, positions: Positions = "auto", trained: int = 0) ->
     except ValueError as error:
         raise UserError(f"the config of {path} has a shape that the decoder here has not: {error}") from None
     layers = layer_encodings(config, positions)
-    with torch.device("meta"):  # it is given weights, and needs none of its own
-        model = build(shape, config["vocab_size"], layers, Lengths(trained, trained))
-    weights = _our_weights(_read_weights(path), config, path)
+    files = _weight_files(path)
+    try:
+        with torch.device("meta"):  # it is given weights, and needs none of its own
+            model = build(shape, config["vocab_size"], layers, Lengths(trained, trained))
+    except ValueError as error:
+        raise UserError(f"the config of {path} has a shape that the decoder here has not: {error}") from None
+    require_memory(sum(file.stat().st_size for file in files), f"the model in {path}", "choose a smaller one")
+    weights = _our_weights({name: value for file in files for name, value in _tensors(file)}, config, path)
     expected = {name: value.shape for name, value in model.state_dict().items()}
     for name, value in weights.items():
         if value.shape != expected[name]:
@@ -98,8 +139,9 @@ def _refuse_others(config: Mapping[str, Any], path: Path) -> None:
         raise UserError(f"{path} is a model of type {family!r}; those that can be read: {', '.join(FAMILIES)}")
     needed = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
     for name in needed:
-        if not isinstance(config.get(name), int):
+        if name not in config:
             raise UserError(f"the config of {path} does not say {name}")
+    CONFIG.checked(config, f"{path / 'config.json'}")
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
     head_width = config["hidden_size"] / config["num_attention_heads"]
@@ -127,12 +169,17 @@ def _our_weights(theirs: dict[str, Tensor], config: Mapping[str, Any], path: Pat
 
     def product(name: str) -> Tensor:
         """Ours are stored inputs first."""
-        return take(f"{name}.weight").t()
+        found = take(f"{name}.weight")
+        if found.ndim != 2:
+            raise UserError(f"{path}: {name}.weight has the shape {tuple(found.shape)}, and should be a matrix")
+        return found.t()
 
     # Norms divide by sqrt(mean square + epsilon). A residual stream that is smaller by `shrink` throughout, with
     # epsilon smaller by its square, is normalised to the very same values: so their epsilon becomes ours.
     shrink = math.sqrt(OUR_EPSILON / config.get("rms_norm_eps", OUR_EPSILON))
     embedding_VD = take("model.embed_tokens.weight")
+    if embedding_VD.ndim != 2:
+        raise UserError(f"{path}: model.embed_tokens.weight has the shape {tuple(embedding_VD.shape)}")
     if config.get("tie_word_embeddings"):
         theirs.pop("lm_head.weight", None)
         unembedding_DV = embedding_VD.t()
@@ -146,6 +193,8 @@ def _our_weights(theirs: dict[str, Tensor], config: Mapping[str, Any], path: Pat
     for layer in range(config["num_hidden_layers"]):
         source, target = f"model.layers.{layer}", f"blocks.{layer}"
         joined = [product(f"{source}.self_attn.{part}_proj") for part in "qkv"]
+        if any(len(part_DK) != config["hidden_size"] for part_DK in joined):
+            raise UserError(f"{path}: {source}.self_attn has projections of another width than {config['hidden_size']}")
         ours |= {
             f"{target}.attention_norm.weight": take(f"{source}.input_layernorm.weight"),
             f"{target}.attention.projection.weight": torch.cat(joined, dim=1).contiguous(),
@@ -163,28 +212,43 @@ def _our_weights(theirs: dict[str, Tensor], config: Mapping[str, Any], path: Pat
     return ours
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    return {name: value for file in _weight_files(path) for name, value in _tensors(file)}
-
-
 def _weight_files(path: Path) -> list[Path]:
-    for name in ("model.safetensors", "pytorch_model.bin"):
+    """Those of the folder itself: an index may name no others."""
+    for name, ending in (("model.safetensors", ".safetensors"), ("pytorch_model.bin", ".bin")):
         index = path / f"{name}.index.json"
         if index.exists():
-            return [path / part for part in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-        if (path / name).exists():
-            return [path / name]
+            parts = door.read_json(index, INDEX, door.SMALL)["weight_map"]
+            named = {str(part) for part in parts.values()}
+            for part in named:
+                if Path(part).name != part or not part.endswith(ending) or "\0" in part:
+                    raise UserError(
+                        f"{index} names {door.visible(part, 80)!r}, which is no {ending} file of its folder"
+                    )
+            files = [path / part for part in sorted(named)]
+        elif (path / name).exists():
+            files = [path / name]
+        else:
+            continue
+        for file in files:
+            door.refuse_unreadable(file, MOST_BYTES, UserError)
+        return files
     raise UserError(f"{path} holds no weights: neither model.safetensors nor pytorch_model.bin, nor an index of parts")
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     try:
         if file.suffix == ".bin":
-            yield from torch.load(file, map_location="cpu", weights_only=True).items()
-            return
-        with safe_open(file, framework="pt") as content:
-            for name in content.keys():  # noqa: SIM118
-                yield name, content.get_tensor(name)
-    except (OSError, SafetensorError, RuntimeError, UnpicklingError, EOFError, ValueError) as error:
-        first = (str(error) or type(error).__name__).splitlines()[0]  # PyTorch's advice has many lines
-        raise UserError(f"{file} cannot be read: {first}") from None
+            found = dict(torch.load(file, map_location="cpu", weights_only=True))
+        else:
+            with safe_open(file, framework="pt") as content:
+                found = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+    except Exception as error:  # PyTorch raises many kinds, and its advice has many lines
+        first = door.visible((str(error).strip() or type(error).__name__).splitlines()[0], 200)
+        convert = f"; {CONVERT}" if file.suffix == ".bin" else ""
+        raise UserError(f"{file} cannot be read: {first}{convert}") from None
+    for name, value in found.items():
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            raise UserError(f"{file}: {door.visible(str(name), 80)!r} holds no weights")
+        if not bool(value.isfinite().all()):
+            raise UserError(f"{file}: {door.visible(str(name), 80)!r} holds numbers that are not finite")
+        yield str(name), value

@@ -17,12 +17,12 @@ from lengthwise.context_extension.hugging_face import Positions, is_hugging_face
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import Extended, extended, make_extension
 from lengthwise.language.corpus import Corpus
+from lengthwise.language.description import read_description
 from lengthwise.language.model import load_language_model
 from lengthwise.language.prepared import is_prepared
 from lengthwise.language.store import Documents, TokenStore, find_store
 from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.model.decoder import Decoder
-from lengthwise.records.files import read_json
 from lengthwise.training.state import checksum
 
 AUTO = "auto"
@@ -124,7 +124,7 @@ def _ours(path: Path, device: torch.device, store: Path | None) -> LoadedModel:
     model, tokenizer, settings = load_language_model(path)
     model.requires_grad_(False)
     number = checksum_of(model)
-    description = read_json(path / "run.json")
+    description = read_description(path)
     known = [path.parent / "tokens", *(path / each for each in [description.get("tokens_folder")] if each)]
     tokens = find_store(str(description["tokens"]), known if store is None else [store])
     if store is not None and tokens is None:

@@ -29,6 +29,7 @@ from lengthwise.context_extension.uniform import search_uniform
 from lengthwise.context_extension.variant import Variant
 from lengthwise.errors import UserError
 from lengthwise.language.store import TokenStore
+from lengthwise.leftovers import clear_leftovers
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import StudyDirectory, differences, make_folder, plain
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
@@ -106,6 +107,8 @@ class ExtensionTable:
         """Does what is not done yet."""
         make_folder(self.out)
         with StudyDirectory(self.out).lock():
+            for folder in (self.out, *self.out.glob("fits/*")):
+                clear_leftovers(folder)
             self._agree()
             scales = self._scales()
             for line in lines(self.settings, self.trained, scales):

@@ -12,6 +12,7 @@ from lengthwise.data.examples import Examples, concatenate
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.splits import Split
 from lengthwise.errors import UserError
+from lengthwise.leftovers import clear_leftovers
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import replace, write_json, write_rows
 from lengthwise.tasks.task import Span, Task
@@ -31,6 +32,7 @@ def write_dataset(
         examples = splits.draw(task, split, spans[split], count, seed, apart=apart, again=task.repeats)
         drawn[split.value] = task.formatted(examples, scratchpad)
     make_folder(out)
+    clear_leftovers(out)
     files = {name: _write(task, examples, out / f"{name}.jsonl") for name, examples in drawn.items()}
     shared = [task.length_of(b) for b in task.buckets(task.train_lengths) if splits.is_shared(task, b)]
     manifest = {
@@ -55,6 +57,7 @@ def write_all(task: Task, out: Path, scratchpad: Scratchpad) -> dict[str, int]:
         raise UserError(f"{task.name} has too many examples to list; leave out --all to draw some")
     everything = task.formatted(concatenate(found), scratchpad)
     make_folder(out)
+    clear_leftovers(out)
     file = _write(task, everything, out / "all.jsonl")
     write_json(out / "manifest.json", {"task": task.name, "settings": vars(task.config), "files": {"all": file}})
     return {"all": file["examples"]}
@@ -71,6 +74,7 @@ def import_pcfg(folder: Path, out: Path) -> dict[str, int]:
     written = {}
     contents = {source.stem: import_pairs(source, source.with_suffix(".tgt")) for source in sources}
     make_folder(out)
+    clear_leftovers(out)
     for name, pairs in contents.items():
         rows = [
             {"prompt": f"Solve: {expression}[SEP]", "target": result,

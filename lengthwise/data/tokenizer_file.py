@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lengthwise import door
 from lengthwise.data.examples import Examples, Part, concatenate, offsets
 from lengthwise.data.tokens import Tokens
 from lengthwise.data.vocabulary import Vocabulary
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 ENDS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eot_id|>", "<|im_end|>", "[EOS]", "<end>")
 """What tokenizers call the end of a text; one without any gets a row more."""
+LARGEST, MOST_ROWS = 2**28, 2**24
+"""Bytes of a file, and rows of an embedding: ten times those of the largest vocabularies there are."""
 PADS = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>")
 
 
@@ -28,10 +31,20 @@ def load_tokenizer(path: Path) -> "Tokenizer":
         from tokenizers import Tokenizer
     except ImportError:
         raise UserError("tokens from a file need the tokenizers library: pip install 'lengthwise[language]'") from None
+    # Read here, not by the library: it would wait for a pipe, and read a device without end.
+    text = door.read_text(path, LARGEST, UserError)
     try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more precise
-        raise UserError(f"{path} is not the file of a tokenizer: {' '.join(str(error).split())}") from None
+        found = Tokenizer.from_str(text)
+        vocabulary = found.get_vocab(with_added_tokens=True)
+        found.encode("a 1", add_special_tokens=False)
+    except BaseException as error:  # the library raises nothing more precise, and where it panics no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        words = door.visible(" ".join(str(error).split()))
+        raise UserError(f"{path} is not the file of a tokenizer: {words}") from None
+    if not vocabulary or max(vocabulary.values()) >= MOST_ROWS:
+        raise UserError(f"{path} is not the file of a tokenizer: it has no tokens, or numbers beyond {MOST_ROWS:,}")
+    return found
 
 
 class FileSpeller:

@@ -10,6 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from lengthwise import door
 from lengthwise.errors import UserError
 
 SPLITS = ("train", "validation", "test")
@@ -17,6 +18,8 @@ HELD_OUT = 0.05
 """Share of the documents in validation, and in test, where the corpus has no folders of these names."""
 LONG_LINE = 1_000_000
 """Bytes from which a broken line of JSON is probably not meant to be a line."""
+LONGEST_LINE, LONGEST_TEXT = 2**27, 2**30
+"""Bytes of a line of JSON, and of a text file: a document is held in memory several times while it is encoded."""
 
 
 @dataclass(frozen=True)
@@ -103,21 +106,26 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _read_text(file: File, _field: str) -> Iterator[tuple[str, str]]:
-    with _opened(file.path) as content:
-        yield file.name, _decoded(content.read(), file.path, line=1)
+    yield file.name, _decoded(door.read_bytes(file.path, LONGEST_TEXT, UserError), file.path, line=1)
 
 
 def _read_lines(file: File, field: str) -> Iterator[tuple[str, str]]:
     with _opened(file.path) as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), start=1):
             if not line.strip():
                 continue
             where = f"{file.path}:{number}"
+            if len(line) > LONGEST_LINE:
+                raise UserError(f"{where} has more than {LONGEST_LINE:,} bytes: is it one line for each document?")
             try:
                 value = json.loads(_decoded(line, file.path, number))
+            except RecursionError:
+                raise UserError(f"{where} is nested too deeply to be a document") from None
             except json.JSONDecodeError as error:
                 long = f"; the line has {len(line):,} bytes: is it one line for each document?"
                 raise UserError(f"{where} is not JSON ({error.msg}){long if len(line) > LONG_LINE else ''}") from None
+            except ValueError:  # a number of thousands of digits, which Python does not read
+                raise UserError(f"{where} holds a number that is too long") from None
             yield f"{file.name}:{number}", _text_in(value, field, where)
 
 
@@ -140,8 +148,9 @@ def _read_arrow(file: File, field: str) -> Iterator[tuple[str, str]]:
                 for value in batch.column(field):
                     yield f"{file.name}:{number}", _text_in({field: value.as_py()}, field, f"{file.path}, row {number}")
                     number += 1
-        except arrow.ArrowInvalid as error:
-            raise UserError(f"{file.path} is not a whole Arrow file ({error})") from None
+        except (arrow.ArrowException, OSError) as error:
+            words = " ".join(str(error).split())
+            raise UserError(f"{file.path} is not a whole Arrow file ({door.visible(words)})") from None
 
 
 _READERS: dict[str, Callable[[File, str], Iterator[tuple[str, str]]]] = {
@@ -161,6 +170,7 @@ def _pyarrow() -> Any:
 
 
 def _opened(path: Path) -> BufferedReader:
+    door.refuse_unreadable(path, 2**63, UserError)
     try:
         return path.open("rb")
     except OSError as error:
@@ -184,7 +194,8 @@ def _decoded(content: bytes, path: Path, line: int) -> str:
 
 def _text_in(value: object, field: str, where: str) -> str:
     if not isinstance(value, dict) or field not in value:
-        has = f"it has {', '.join(map(str, value))}" if isinstance(value, dict) else f"it is a {type(value).__name__}"
+        names = door.visible(", ".join(map(str, value))) if isinstance(value, dict) else ""
+        has = f"it has {names}" if isinstance(value, dict) else f"it is a {type(value).__name__}"
         raise UserError(f"{where} has no field {field!r}; {has}")
     text = value[field]
     if not isinstance(text, str):

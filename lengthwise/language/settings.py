@@ -19,6 +19,10 @@ SIZES: dict[str, dict[str, Any]] = {"lm-small": {"layers": 6, "width": 384, "hea
 LANGUAGE_NUMERICS = 5
 """Part of every run's settings: raised when a change to this code changes the numbers of a run."""
 
+LARGEST_VOCABULARY = 2**20
+MOST_TOKENS = 10**15
+"""Of anything: a hundred times what the largest models have read."""
+
 
 @dataclass(frozen=True)
 class LanguageData:
@@ -40,8 +44,14 @@ class LanguageData:
     def __post_init__(self) -> None:
         if self.context < 2:
             raise ValueError(f"context must be 2 or more, not {self.context}")
-        if self.vocabulary < 260:
-            raise ValueError(f"vocabulary must be 260 or more (256 bytes and what is special), not {self.vocabulary}")
+        if not 260 <= self.vocabulary <= LARGEST_VOCABULARY:
+            raise ValueError(
+                f"vocabulary must be 260 or more (256 bytes and what is special) and at most {LARGEST_VOCABULARY:,}, "
+                f"not {self.vocabulary}"
+            )
+        for name in ("context", "tokenizer_characters", "validation_tokens"):
+            if getattr(self, name) > MOST_TOKENS:
+                raise ValueError(f"{name} must be at most {MOST_TOKENS:,}, not {getattr(self, name)}")
         if not 0 <= self.passkey_share < 1:
             raise ValueError(f"passkey_share must be at least 0 and below 1, not {self.passkey_share}")
         if self.validation_tokens < 1 or self.tokenizer_characters < 1:
@@ -77,8 +87,8 @@ class LanguageTraining:
 
     def __post_init__(self) -> None:
         for name in ("tokens", "batch_tokens", "validations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MOST_TOKENS:
+                raise ValueError(f"{name} must be 1 to {MOST_TOKENS:,}, not {getattr(self, name)}")
         if not 0 <= self.final_share <= 1:
             raise ValueError(f"final_share must be 0 to 1, not {self.final_share}")
         _ = self.recipe  # which checks the rest

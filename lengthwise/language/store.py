@@ -22,12 +22,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from lengthwise import door
 from lengthwise.errors import RunError, UserError
 from lengthwise.language.corpus import SPLITS, Corpus, Document, content_hash
 from lengthwise.language.settings import LanguageData
+from lengthwise.language.store_files import MOST_BYTES, read_manifest, read_starts, refuse_unknown_tokens
 from lengthwise.language.tokenizer import Tokenizer
+from lengthwise.leftovers import clear_leftovers_of, partial_of, remove_empty
 from lengthwise.records.directory import make_folder
-from lengthwise.records.files import read_json, storage_error, write_json
+from lengthwise.records.files import storage_error, write_json
 
 VERSION = 1
 DECIDING = ("version", "files", "field", "vocabulary", "tokenizer_characters")
@@ -74,7 +77,8 @@ class TokenStore:
         self.folder = folder
         if not (folder / "manifest.json").exists():
             raise UserError(f"no tokens at {folder}")
-        self.manifest = read_json(folder / "manifest.json")
+        self.manifest = read_manifest(folder / "manifest.json")
+        self._documents: dict[str, Documents] = {}
 
     @property
     def key(self) -> str:
@@ -85,12 +89,19 @@ class TokenStore:
         """Refuses files that are not those that were written, e.g. after a copy that broke off."""
         for name, expected in self.manifest.get("hashes", {}).items():
             path = self.folder / name
-            if not path.exists() or content_hash(path) != expected:
-                raise RunError(f"{path} is {'damaged' if path.exists() else 'missing'}; prepare or copy it again")
+            try:
+                door.refuse_unreadable(path, MOST_BYTES)
+            except door.MissingFile:
+                raise RunError(f"{path} is missing; prepare or copy it again") from None
+            if content_hash(path) != expected:
+                raise RunError(f"{path} is damaged; prepare or copy it again")
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.load(self.folder / "tokenizer.json")
+        found = Tokenizer.load(self.folder / "tokenizer.json")
+        if found.rows > self.manifest["vocabulary"]:
+            raise RunError(f"{self.folder}/tokenizer.json has {found.rows:,} tokens, more than its manifest allows")
+        return found
 
     def documents(self, split: str) -> Documents:
         if split not in self.manifest["splits"]:
@@ -101,12 +112,16 @@ class TokenStore:
                 f"the corpus {self.manifest['corpus']} has no {split} documents; give it a folder {split} (and train)"
                 " or more documents"
             )
-        path = self.folder / f"{split}.tokens"
-        starts = np.load(self.folder / f"{split}.starts.npy")
-        dtype = np.dtype(self.manifest["dtype"])
-        if not path.exists() or path.stat().st_size != starts[-1] * dtype.itemsize:
-            raise RunError(f"{path} is damaged (its size is wrong); delete {self.folder} to make it again")
-        return Documents(np.memmap(path, dtype, mode="r"), starts)
+        if split not in self._documents:
+            path, dtype = self.folder / f"{split}.tokens", np.dtype(self.manifest["dtype"])
+            starts = read_starts(self.folder / f"{split}.starts.npy", counts["documents"])
+            door.refuse_unreadable(path, MOST_BYTES)
+            if path.stat().st_size != starts[-1] * dtype.itemsize:
+                raise RunError(f"{path} is damaged (its size is wrong); delete {self.folder} to make it again")
+            tokens = np.memmap(path, dtype, mode="r")
+            refuse_unknown_tokens(tokens, self.tokenizer.rows, path)
+            self._documents[split] = Documents(tokens, starts)
+        return self._documents[split]
 
 
 def prepare(corpus: Corpus, data: LanguageData, folder: Path, note: Callable[[str], None]) -> TokenStore:
@@ -128,6 +143,8 @@ def prepare_at(corpus: Corpus, data: LanguageData, place: Path, note: Callable[[
 
 def find_store(key: str, folders: Iterable[Path]) -> TokenStore | None:
     """The first with this key, in one of the folders or being one of them."""
+    if not re.fullmatch(r"[0-9a-f]{16}", key):
+        raise RunError(f"{door.visible(key, 40)!r} is no key of tokens; restore the run, or train it again")
     for folder in folders:
         for place in (folder / key, folder):
             if (place / "manifest.json").exists():
@@ -154,9 +171,11 @@ def _key(decides: dict[str, Any]) -> str:
 def _made(
     corpus: Corpus, data: LanguageData, place: Path, decides: dict[str, Any], note: Callable[[str], None]
 ) -> TokenStore:
+    clear_leftovers_of(place)
     if not (place / "manifest.json").exists():
+        above = next(each for each in (place, *place.parents) if each.exists())
         make_folder(place.parent)
-        partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+        partial = partial_of(place)
         try:
             partial.mkdir()
             _write(corpus, data, partial, decides, note)
@@ -169,6 +188,7 @@ def _made(
             raise storage_error(error, place) from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+            remove_empty(place.parent, above)  # where nothing came of it
     return TokenStore(place)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lengthwise.data.tokenizer_file import load_tokenizer
 from lengthwise.errors import RunError, UserError
 
 PADDING, BEGIN, END = "<|padding|>", "<|begin|>", "<|end|>"
@@ -50,12 +51,14 @@ class Tokenizer:
     def load(cls, path: Path) -> "Tokenizer":
         if not path.exists():
             raise UserError(f"no tokenizer at {path}")
-        try:
-            inner = _library().Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing more special
-            raise RunError(f"{path} is damaged ({error})") from error
-        if any(inner.token_to_id(token) is None for token in (PADDING, BEGIN, END)):
+        inner = load_tokenizer(path)
+        rows = inner.get_vocab_size()
+        special = [inner.token_to_id(token) for token in (PADDING, BEGIN, END)]
+        if None in special:
             raise RunError(f"{path} has no tokens {PADDING}, {BEGIN}, {END}: it was made by another program")
+        digits = [inner.token_to_id(digit) for digit in "0123456789"]
+        if None in digits or max(inner.get_vocab(with_added_tokens=True).values()) >= rows:
+            raise RunError(f"{path} is damaged: it lacks digits, or has numbers of tokens beyond the {rows:,} it has")
         return cls(inner)
 
     def text(self) -> str:

@@ -10,6 +10,7 @@ RUN/
 """
 
 import os
+import shutil
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -18,24 +19,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from lengthwise.errors import UserError
 from lengthwise.language.learner import Learner
 from lengthwise.language.model import TOKENIZER, build_language_model, resolved_layers
 from lengthwise.language.prepared import tokens_of
 from lengthwise.language.processes import Processes, together
+from lengthwise.language.refusals import Beginning, refuse_impossible, refuse_others
 from lengthwise.language.settings import LanguageSettings
+from lengthwise.language.sharded import NEWEST as SHARDED
 from lengthwise.language.sharded import ShardedLearner
 from lengthwise.language.steps import TextSteps
 from lengthwise.language.store import TokenStore
 from lengthwise.language.whole import WholeLearner
 from lengthwise.language.windows import Arrangement
-from lengthwise.records.directory import RunDirectory, StudyDirectory, differences
-from lengthwise.records.files import append_rows, read_json, read_rows, write_json, write_rows, write_text
+from lengthwise.leftovers import clear_leftovers
+from lengthwise.records.directory import RunDirectory, StudyDirectory
+from lengthwise.records.files import append_rows, read_rows, write_json, write_rows, write_text
 from lengthwise.records.provenance import provenance
 from lengthwise.runtime import Listener, device_name
 from lengthwise.seeding import stream
 from lengthwise.training.loop import STEPS_AT_ONCE, Loop
-from lengthwise.training.state import save_tensors
+from lengthwise.training.state import STATE, previous, save_tensors
 from lengthwise.training.trainer import resolved_encodings
 from lengthwise.training.update import Measured, Steps
 
@@ -64,13 +67,19 @@ def train_language_model(
     with ExitStack() as stack:
         processes, place = stack.enter_context(together(device))
         directory = RunDirectory(out)
+        _ = processes.part(settings.rows)
+        # Before anything is written.
+        refuse_impossible(settings)
+        refuse_others(directory, {"settings": settings.table()})
+        beginning = Beginning(out, tokens_folder or out.parent / "tokens")
         if processes.is_first:
             stack.enter_context(StudyDirectory(out).lock())  # one at a time
+            stack.enter_context(beginning.restored_if_refused())
         else:
             listener = Listener()
-        _ = processes.part(settings.rows)
-        given = (corpus, settings.data, tokens_folder or out.parent / "tokens", listener.note)
+        given = (corpus, settings.data, beginning.tokens, listener.note)
         store = tokens_of(*given) if processes.is_first else None
+        beginning.store = store.folder if store else None
         processes.wait()
         store = store or tokens_of(*given)
         finished = directory.is_finished
@@ -78,6 +87,8 @@ def train_language_model(
         trainer = LanguageTrainer(settings, store, directory, processes, place, listener, save_every)
         if finished:
             trainer.refuse_other_settings()
+            if processes.is_first:
+                trainer.clear()
             return False
         trainer.run()
         processes.wait()
@@ -115,11 +126,6 @@ class LanguageTrainer:
         """
         source = self.source = TextSteps(self.settings, self.store, self.processes)
         model = build_language_model(self.settings, self.store.tokenizer.rows)
-        if model.last_position is not None and model.last_position < self.settings.data.context - 1:
-            raise UserError(
-                f"the encoding ends at position {model.last_position}, the context at {self.settings.data.context - 1};"
-                " set the encoding's 'rows' to 0 or higher"
-            )
         if source.windows.passkeys is not None:
             # Refused now, not at the first row with keys: the context may be too short for them.
             source.windows.passkeys.row(self.settings.data.context, self.settings.seed, 0)
@@ -147,17 +153,16 @@ class LanguageTrainer:
 
     def refuse_other_settings(self) -> None:
         """A folder holds one run."""
-        if (self.directory.path / "study.json").exists():
-            raise UserError(f"{self.directory.path} holds a study; choose another folder with --out")
-        if not self.directory.description.exists():
-            return
-        before, now = read_json(self.directory.description), self._facts()
-        changes = [f"{key} was {old!r}, is {new!r}" for key, old, new in differences(_flat(before), _flat(now))]
-        if changes:
-            raise UserError(
-                f"{self.directory.path} holds a run with other settings ({'; '.join(changes[:3])}); "
-                "choose another folder with --out, or delete this one"
-            )
+        refuse_others(self.directory, self._facts())
+
+    def clear(self) -> None:
+        """Removes what a process has left that was killed while it wrote, or right after it had finished."""
+        clear_leftovers(self.directory.path)
+        if self.directory.is_finished:
+            for file in (STATE, previous(Path(STATE)), SHARDED):
+                (self.directory.path / file).unlink(missing_ok=True)
+            for place in self.directory.path.glob("sharded-*"):
+                shutil.rmtree(place)
 
     def _facts(self) -> dict[str, Any]:
         """What must be the same when a run is resumed."""
@@ -190,8 +195,7 @@ class LanguageTrainer:
 
     def _restore(self, learner: Learner) -> None:
         if self.processes.is_first:
-            for partial in self.directory.path.glob(".*.partial"):  # left by a process that was killed while it wrote
-                partial.unlink()
+            self.clear()
         warning = learner.restore(self.directory.path)
         if warning:
             self.listener.note(warning)
@@ -300,12 +304,3 @@ class LanguageTrainer:
                 },
             )
         learner.forget(self.directory.path)
-
-
-def _flat(facts: dict[str, Any]) -> dict[str, Any]:
-    """Settings under names such as `training.tokens`."""
-    flat = {"tokens": facts["tokens"]}
-    for name, value in facts["settings"].items():
-        inside = name in ("model", "data", "training")
-        flat |= {f"{name}.{key}": each for key, each in value.items()} if inside else {name: value}
-    return flat

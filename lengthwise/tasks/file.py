@@ -10,12 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
+from lengthwise import door
 from lengthwise.data.examples import ABSENT, Column, Part
 from lengthwise.data.vocabulary import TIE
 from lengthwise.errors import UserError
+from lengthwise.machine import require_memory
 from lengthwise.tasks.task import Span, Task
 
 SEPARATOR = "[SEP]"
+LARGEST, LONGEST = 2**28, 100_000
+"""Bytes of a file, and the greatest length."""
+BYTES_OF_A_SYMBOL = 16
+"""While examples are drawn and rendered."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +122,17 @@ class File(Task):
 
 
 def fingerprint(path: str) -> str:
+    stem = Path(path).stem
+    if not stem.strip(".") or any(map(door.is_odd, stem)):
+        raise UserError(f"{door.visible(path)!r} has no name that a task can have; give the file another one")
+    return hashlib.sha256(_content(path)).hexdigest()
+
+
+def _content(path: str) -> bytes:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+        return door.read_bytes(Path(path), LARGEST, UserError)
+    except UserError as error:
+        raise UserError(str(error).replace("no such file: ", "no such file: cannot read ")) from None
 
 
 @lru_cache(maxsize=8)
@@ -127,17 +140,26 @@ def read_lines(path: str, sha256: str) -> tuple[ExampleLine, ...]:
     """Every line of the file; the first bad one is an error with its number, none is dropped. `sha256`: cache key."""
     lines = []
     try:
-        content = Path(path).read_text()
+        content = _content(path).decode()
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text file") from None
     if not content:
         raise UserError(f"{path} is empty; it needs a line of JSON for each example")
     for number, text in enumerate(content.removesuffix("\n").split("\n"), start=1):
+        where = f"{path}:{number}"
         try:
             row = json.loads(text)
         except json.JSONDecodeError as error:
-            raise UserError(f"{path}:{number}: not a line of JSON ({error.msg})") from None
-        lines.append(_line(row, f"{path}:{number}"))
+            raise UserError(f"{where}: not a line of JSON ({error.msg})") from None
+        except (ValueError, RecursionError):  # numbers of thousands of digits, nesting without end
+            raise UserError(
+                f"{where}: not a line of JSON that can be read (nested too deeply, or a number too long)"
+            ) from None
+        lines.append(_line(row, where))
+    longest = max(len(line.prompt) + len(line.target) for line in lines)
+    require_memory(
+        BYTES_OF_A_SYMBOL * longest * len(lines), f"{path}, padded to its longest line,", "shorten that line"
+    )
     return tuple(lines)
 
 
@@ -155,8 +177,8 @@ def _line(row: object, where: str) -> ExampleLine:
             raise UserError(f"{where}: has no {key!r}")
         if type(row[key]) is not kind:
             raise UserError(f"{where}: {key!r} must be {'a text' if kind is str else 'a whole number'}")
-    if row["length"] < 1:
-        raise UserError(f"{where}: 'length' must be 1 or more, not {row['length']}")
+    if not 1 <= row["length"] <= LONGEST:
+        raise UserError(f"{where}: 'length' must be 1 or more and at most {LONGEST:,}, not {str(row['length'])[:24]}")
     prompt, target = (tuple(_symbols(row[key])) for key in ("prompt", "target"))
     if not prompt or not target:
         raise UserError(f"{where}: {'prompt' if not prompt else 'target'!r} has no symbols")

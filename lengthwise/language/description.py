@@ -1,0 +1,69 @@
+"""What is read of the files of a language run, as anybody may have sent them. Imports no torch."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from lengthwise import door
+from lengthwise.errors import RunError, UserError
+from lengthwise.records.files import read_rows
+
+_COUNTS = door.Table({"documents": door.COUNT, "tokens": door.COUNT})
+_SPLITS = door.Table({"train": _COUNTS, "validation": _COUNTS, "test": _COUNTS}, others=False)
+_MODEL = door.Table({"layers": door.COUNT, "width": door.COUNT, "heads": door.COUNT, "style": door.Text()})
+DESCRIPTION = door.Table(
+    {
+        "settings": door.Table(
+            {
+                "model": _MODEL,
+                "data": door.Table({"context": door.COUNT, "passkey_share": door.SHARE}),
+                "training": door.Table({"batch_tokens": door.COUNT, "tokens": door.COUNT}),
+            }
+        ),
+        "tokens": door.Text(most=64),
+        "corpus": door.Table({"corpus": door.Text(), "splits": _SPLITS}),
+        "encoding_of_each_layer": door.List(door.Text()),
+        "parameters": door.COUNT,
+        "steps": door.COUNT,
+        "epochs": door.Number(least=0),
+        "hardware": door.Table({"device": door.Text()}),
+    },
+    {"tokens_folder": door.Text(), "precision": door.Text()},
+)
+FINISHED = door.Table(
+    {"steps": door.COUNT, "tokens": door.COUNT, "seconds": door.Number(least=0), "processes": door.COUNT}
+)
+
+
+def read_description(run: Path) -> dict[str, Any]:
+    """Its `run.json`."""
+    file = run / "run.json"
+    description = door.read_json(file) if file.exists() else {}
+    if description.get("kind") != "language model":
+        raise UserError(f"no language model at {run}")
+    return DESCRIPTION.checked(description, str(file))
+
+
+def read_finished(run: Path) -> dict[str, Any] | None:
+    """Its `finished.json`; None where it goes on."""
+    file = run / "finished.json"
+    return door.read_json(file, FINISHED) if file.exists() else None
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """Its `training.jsonl`; losses that are not finite are how a training may end."""
+    file = run / "training.jsonl"
+    if not file.exists():
+        return []
+    door.refuse_unreadable(file, door.LARGE)
+    try:
+        rows = read_rows(file)
+    except RecursionError:
+        raise RunError(f"{file} is nested too deeply; restore it") from None
+    for number, row in enumerate(rows, start=1):
+        where = f"{file}:{number}"
+        door.Table({"step": door.COUNT}).checked(row, where)
+        loss = row.get("validation_loss", 0.0)
+        if not isinstance(loss, float) or math.isinf(loss):
+            door.Number().checked(loss, f"{where}: validation_loss")
+    return rows
