@@ -129,7 +129,7 @@ def test_the_state_before_is_taken(tmp_path: Path, kind: str) -> None:
         DAMAGED[kind](path)
     state = TrainingState.begin(torch.zeros(2, 4))
     warning = state.restore(path, steps=100)
-    assert warning and "going on from step 5 of the state before it" in warning and "\n" not in warning
+    assert warning and "resuming from step 5 of the state before it" in warning and "\n" not in warning
     assert state.step == 5 and state.seconds == 5 and bool((state.weights_NW == 5).all())
 
 
