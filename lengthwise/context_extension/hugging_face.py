@@ -135,8 +135,8 @@ def _base(config: Mapping[str, Any]) -> float:
 
 def _refuse_others(config: Mapping[str, Any], path: Path) -> None:
     family = config.get("model_type")
-    if family not in FAMILIES:
-        raise UserError(f"{path} is a model of type {family!r}; those that can be read: {', '.join(FAMILIES)}")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise UserError(f"{path} is a model of type {_shown(family)}; those that can be read: {', '.join(FAMILIES)}")
     needed = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
     for name in needed:
         if name not in config:
@@ -146,12 +146,12 @@ def _refuse_others(config: Mapping[str, Any], path: Path) -> None:
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
     head_width = config["hidden_size"] / config["num_attention_heads"]
     refused = {
-        f"rope scaling of type {kind!r} (its context is extended already)": kind != "default",
+        f"rope scaling of type {_shown(kind)} (its context is extended already)": kind != "default",
         "rotary positions on a part of each head": float(scaling.get("partial_rotary_factor") or 1) != 1,
         "biases in attention (attention_bias)": config.get("attention_bias"),
         "biases in the feed-forward layers (mlp_bias)": config.get("mlp_bias"),
         "a sliding window": config.get("use_sliding_window"),
-        f"the activation {config.get('hidden_act')!r}": config.get("hidden_act", "silu") != "silu",
+        f"the activation {_shown(config.get('hidden_act'))}": config.get("hidden_act", "silu") != "silu",
         f"heads of {config.get('head_dim')} entries instead of width / heads = {head_width:g}": config.get("head_dim")
         not in (None, head_width),
         "quantised weights": config.get("quantization_config"),
@@ -252,3 +252,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:
         if not bool(value.isfinite().all()):
             raise UserError(f"{file}: {door.visible(str(name), 80)!r} holds numbers that are not finite")
         yield str(name), value
+
+
+def _shown(value: Any) -> str:
+    return door.visible(repr(value), 60)

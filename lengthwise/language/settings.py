@@ -173,7 +173,7 @@ def settings_from(table: Mapping[str, Any]) -> LanguageSettings:
 
 def model_of(table: Mapping[str, Any]) -> ModelConfig:
     size = table.get("size", "lm-small")
-    if size not in SIZES:
+    if not isinstance(size, str) or size not in SIZES:
         raise UserError(f"model.size cannot be {size!r}; {nearest(str(size), SIZES)}")
     return configuration.read(ModelConfig, {"size": size, "style": "llama", **SIZES[size], **table}, "model")
 
