@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import math
+import re
 import stat
 import tomllib
 import unicodedata
@@ -25,6 +26,10 @@ DEEPEST = 64
 """Tables within tables."""
 WHOLE = 2**63
 """Whole numbers are below this."""
+LONGEST_LINE = 2**26
+"""Bytes of a line in a file of rows."""
+BLOCK = 2**20
+"""Bytes that are read at once of a file of rows."""
 
 
 class MissingFile(RunError):
@@ -72,6 +77,46 @@ def read_text(path: Path, most: int = LARGE, error: type[UserError] = RunError) 
         raise error(f"{path}:{line} is no text in UTF-8") from None
 
 
+def blocks_of_lines(path: Path, most: int = LARGE, error: type[UserError] = RunError) -> Iterator[str]:
+    """The text of a file in pieces of whole lines, unpacked where its name ends in .gz; never all of it at once.
+
+    What follows the last end of a line is a piece by itself, the last one.
+    """
+    refuse_unreadable(path, most, error)
+    rest, total, lines = b"", 0, 0
+    try:
+        with _opened(path) as file:
+            while piece := file.read(BLOCK):
+                total += len(piece)
+                if total > most:
+                    raise error(f"{path} has more than {most:,} bytes of text, which is more than is read")
+                whole, newline, after = (rest + piece).rpartition(b"\n")
+                rest = after
+                if newline:
+                    yield _decoded(whole + newline, path, lines, error)
+                    lines += whole.count(b"\n") + 1
+                elif len(rest) > LONGEST_LINE:
+                    raise error(f"{path}:{lines + 1} has more than {LONGEST_LINE:,} bytes, which is no row")
+            if rest:
+                yield _decoded(rest, path, lines, error)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise error(f"{path} is damaged: no whole gzip file; restore it, or make it again") from None
+    except OSError as problem:
+        raise error(f"cannot read {path}: {problem.strerror or problem}") from None
+
+
+def _opened(path: Path) -> io.BufferedReader | gzip.GzipFile:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def _decoded(content: bytes, path: Path, lines: int, error: type[UserError]) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = lines + content[: problem.start].count(b"\n") + 1
+        raise error(f"{path}:{line} is no text in UTF-8") from None
+
+
 def read_unpacked(path: Path, most: int = LARGE, error: type[UserError] = RunError) -> str:
     """The text in a gzip file, of which no more than `most` bytes are ever unpacked."""
     try:
@@ -89,7 +134,7 @@ def read_unpacked(path: Path, most: int = LARGE, error: type[UserError] = RunErr
 
 def parse_json(text: str, where: str, error: type[UserError] = RunError) -> Any:
     """A value of JSON: no NaN, no infinity, no number beyond 64 bits, not deeper than DEEPEST."""
-    _refuse_deep(text, where, error)
+    refuse_deep(text, where, error)
     try:
         return json.loads(text, parse_constant=_no_constant, parse_int=_whole, parse_float=_finite)
     except json.JSONDecodeError as problem:
@@ -98,26 +143,21 @@ def parse_json(text: str, where: str, error: type[UserError] = RunError) -> Any:
         raise error(f"{where}: {problem}") from None
 
 
-def _refuse_deep(text: str, where: str, error: type[UserError]) -> None:
-    """Before it is parsed: the parser goes one call deeper for each bracket. Brackets in texts count, too."""
+def refuse_deep(text: str, where: str, error: type[UserError] = RunError) -> None:
+    """Before it is parsed: the parser goes one call deeper for each bracket."""
     if text.count("[") + text.count("{") <= DEEPEST:
         return
     depth = deepest = 0
-    inside = False
-    escaped = False
-    for letter in text:
-        if inside:
-            inside = escaped or letter != '"'
-            escaped = letter == "\\" and not escaped
-        elif letter == '"':
-            inside = True
-        elif letter in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif letter in "]}":
-            depth -= 1
+    for bracket in _NO_BRACKETS.sub("", _TEXTS.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
     if deepest > DEEPEST:
         raise error(f"{where} is nested {deepest:,} deep; at most {DEEPEST} is read")
+
+
+_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+"""In JSON; one that is not ended goes to the end, so that no letter is looked at twice."""
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 
 def _no_constant(word: str) -> float:
