@@ -15,7 +15,6 @@ import unicodedata
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,10 @@ DEEPEST = 64
 """Tables within tables."""
 WHOLE = 2**63
 """Whole numbers are below this."""
+LONGEST_LINE = 2**26
+"""Bytes of a line in a file of rows."""
+BLOCK = 2**20
+"""Bytes that are read at once of a file of rows."""
 
 
 class MissingFile(RunError):
@@ -74,6 +77,46 @@ def read_text(path: Path, most: int = LARGE, error: type[UserError] = RunError) 
         raise error(f"{path}:{line} is no text in UTF-8") from None
 
 
+def blocks_of_lines(path: Path, most: int = LARGE, error: type[UserError] = RunError) -> Iterator[str]:
+    """The text of a file in pieces of whole lines, unpacked where its name ends in .gz; never all of it at once.
+
+    What follows the last end of a line is a piece by itself, the last one.
+    """
+    refuse_unreadable(path, most, error)
+    rest, total, lines = b"", 0, 0
+    try:
+        with _opened(path) as file:
+            while piece := file.read(BLOCK):
+                total += len(piece)
+                if total > most:
+                    raise error(f"{path} has more than {most:,} bytes of text, which is more than is read")
+                whole, newline, after = (rest + piece).rpartition(b"\n")
+                rest = after
+                if newline:
+                    yield _decoded(whole + newline, path, lines, error)
+                    lines += whole.count(b"\n") + 1
+                elif len(rest) > LONGEST_LINE:
+                    raise error(f"{path}:{lines + 1} has more than {LONGEST_LINE:,} bytes, which is no row")
+            if rest:
+                yield _decoded(rest, path, lines, error)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise error(f"{path} is damaged: no whole gzip file; restore it, or make it again") from None
+    except OSError as problem:
+        raise error(f"cannot read {path}: {problem.strerror or problem}") from None
+
+
+def _opened(path: Path) -> io.BufferedReader | gzip.GzipFile:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def _decoded(content: bytes, path: Path, lines: int, error: type[UserError]) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = lines + content[: problem.start].count(b"\n") + 1
+        raise error(f"{path}:{line} is no text in UTF-8") from None
+
+
 def read_unpacked(path: Path, most: int = LARGE, error: type[UserError] = RunError) -> str:
     """The text in a gzip file, of which no more than `most` bytes are ever unpacked."""
     try:
@@ -94,7 +137,7 @@ def parse_json(text: str, where: str, error: type[UserError] = RunError, numbers
 
     `numbers`: whether each of them is looked at here, too; a schema does that, and rows by the million have one.
     """
-    _refuse_deep(text, where, error)
+    refuse_deep(text, where, error)
     checks: dict[str, Any] = {"parse_int": _whole, "parse_float": _finite} if numbers else {}
     try:
         return json.loads(text, parse_constant=_no_constant, **checks)
@@ -104,18 +147,21 @@ def parse_json(text: str, where: str, error: type[UserError] = RunError, numbers
         raise error(f"{where}: {problem}") from None
 
 
-def _refuse_deep(text: str, where: str, error: type[UserError]) -> None:
+def refuse_deep(text: str, where: str, error: type[UserError] = RunError) -> None:
     """Before it is parsed: the parser goes one call deeper for each bracket."""
     if text.count("[") + text.count("{") <= DEEPEST:
         return
-    brackets = _BRACKET.findall(_STRING.sub("", text))
-    deepest = max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
+    depth = deepest = 0
+    for bracket in _NO_BRACKETS.sub("", _TEXTS.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
     if deepest > DEEPEST:
         raise error(f"{where} is nested {deepest:,} deep; at most {DEEPEST} is read")
 
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', flags=re.DOTALL)
-_BRACKET = re.compile(r"[\[\]{}]")
+_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+"""In JSON; one that is not ended goes to the end, so that no letter is looked at twice."""
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 
 
 def _no_constant(word: str) -> float:

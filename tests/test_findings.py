@@ -85,8 +85,7 @@ def test_only_findings_about_the_collected_runs_go_along(runs: Path, tmp_path: P
 
 def test_the_published_variant_goes_along(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs, tmp_path / "more")
-    fingerprint = load_results(runs).runs[0].description["fingerprint"]
-    rows = [{"run": fingerprint, "checkpoint": "last", "value": 0.1 + 0.2}]
+    rows = [{**load_analysis(runs / "analysis").distances[0], "variant": "distance-published", "distance": 0.1 + 0.2}]
     AnalysisFolder(tmp_path / "more/analysis").write("distance-published", "unit", {}, rows)
     collect(load_results(tmp_path / "more"), tmp_path / "c")
     assert packed(tmp_path / "c").keys() == {*KINDS, "distance-published"}

@@ -55,7 +55,7 @@ def write_run(
     write_json(run / "run.json", description(task, encoding, seed, max(correct)))
     rows = [
         {
-            "run": "abc",
+            "run": f"{task}-{encoding}-{seed}",
             "task": task,
             "encoding": encoding,
             "seed": seed,
@@ -80,7 +80,7 @@ def write_run(
 
 def description(task: str, encoding: str, seed: int, longest: int) -> dict[str, Any]:
     return {
-        "fingerprint": "abc",
+        "fingerprint": f"{task}-{encoding}-{seed}",
         "name": f"{task}/{encoding}/seed-{seed}",
         "task": task,
         "encoding": encoding,
@@ -690,7 +690,7 @@ def test_scratchpads_have_their_table(tmp_path: Path) -> None:
 
 
 def failure(length: int, target: str, predicted: list[str], kind: str = "wrong symbol") -> dict[str, Any]:
-    about = {"run": "abc", "length": length, "prompt": "Copy: x y", "target": target, "predicted": predicted}
+    about = {"run": "a-none-1", "length": length, "prompt": "Copy: x y", "target": target, "predicted": predicted}
     return {**about, "first_error": len(predicted) - 1, "kind": kind}
 
 

@@ -146,8 +146,8 @@ def test_a_damaged_collection_is_named(finished: tuple[Path, Results], tmp_path:
         },
         "failures.jsonl": {"is cut off": lambda text: text[:-1]},
         "study.json": {
-            "is damaged": lambda text: text[:50],
-            "json is damaged": lambda text: "[]",
+            "is no JSON": lambda text: text[:50],
+            "json must be a table": lambda text: "[]",
             "study.json is missing": None,
         },
     }.items():
@@ -158,7 +158,7 @@ def test_a_damaged_collection_is_named(finished: tuple[Path, Results], tmp_path:
             else:
                 (folder / name).write_text(damage((folder / name).read_text()))
             with pytest.raises(RunError, match=f"{folder}.*{message}"):
-                load_results(folder)
+                assert load_results(folder).runs[0].failures, "which are read when somebody looks at them"
 
 
 def test_a_damaged_run_is_named(finished: tuple[Path, Results], tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_cut_off_last_line_is_not_read(tmp_path: Path) -> None:
     for absent in (read_rows, read_json):
         with pytest.raises(MissingFile, match="absent is missing; restore it"):
             absent(tmp_path / "absent")
-    with pytest.raises(RunError, match="cannot read"):
+    with pytest.raises(RunError, match="is a folder"):
         read_json(tmp_path)
 
 

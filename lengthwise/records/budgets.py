@@ -39,7 +39,7 @@ def budget_warnings(results: Results) -> list[str]:
 
 
 def _budget(results: Results, encoding: str) -> Budget:
-    runs = [run for run in results.runs if run.description["encoding"] == encoding]
+    runs = results.by_encoding[encoding]
 
     def distinct(values: Iterable[Any]) -> list[Any]:
         return sorted({value for value in values if value is not None})

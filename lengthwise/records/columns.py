@@ -80,7 +80,7 @@ def columns(
     return Columns(
         chosen,
         seeds,
-        {run.description["task"]: task_name(run) for run in results.runs},
+        {task: task_name(runs[-1]) for task, runs in results.by_task.items()},
         {task: table(unseen, task) for task in seeds},
         {task: table(seen, task) for task in seeds},
     )

@@ -268,7 +268,7 @@ def _order(results: Results, complete: dict[str, list[ComparedCell]], checkpoint
     tasks = list(complete)
     ours = {place.encoding: place for place in ranking(results, checkpoint, tasks, encodings)}
     other = other_checkpoint(checkpoint)
-    tested = all(any(row["checkpoint"] == other for row in run.rows) for run in results.runs)
+    tested = all(any(at == other for at, _ in run.totals) for run in results.runs)
     at_other = {place.encoding: place for place in ranking(results, other, tasks, encodings)} if tested else {}
     table = np.array([[theirs for _, theirs in _values(of_task)] for of_task in complete.values()])
     here = (1 / ranks(table)).mean(axis=0)
@@ -299,7 +299,9 @@ def _curves(results: Results, shared: list[ComparedCell], checkpoint: str) -> li
             continue
         theirs = {length: (seen, at) for (seen, length), at in published.curves()[cell.task, cell.encoding].items()}
         ours = results.by_length(cell.title, cell.encoding, checkpoint)
-        trained = {row["length"]: row["seen"] for run in results.of(cell.title, cell.encoding) for row in run.rows}
+        trained: dict[int, bool] = {}
+        for run in results.of(cell.title, cell.encoding):
+            trained |= run.seen_lengths()
         for length in sorted({*ours, *theirs}):
             seen, at = theirs.get(length, (None, None))
             mine = score(ours[length]) if length in ours else None

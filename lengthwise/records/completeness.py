@@ -1,8 +1,8 @@
 """Which runs of a study are not there: what its description asks for, less what is finished."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from lengthwise.records.rows import Results
 
@@ -41,21 +41,20 @@ class Missing:
 def missing(results: Results) -> Missing | None:
     """None where nothing is missing, or where the study does not say which runs it asks for."""
     tasks, encodings, seeds = (results.study.get(key, []) for key in ("task_order", "encoding_order", "seeds"))
-    expected = set(product(tasks, encodings, seeds))
-    there = expected & {
-        (run.description["task"], run.description["encoding"], run.description["seed"]) for run in results.runs
-    }
-    absent = expected - there
-    if not absent:
+    asked = [set(each) for each in (tasks, encodings, seeds)]
+    expected = math.prod(map(len, asked))
+    every = {(run.description["task"], run.description["encoding"], run.description["seed"]) for run in results.runs}
+    there = [run for run in every if all(part in known for part, known in zip(run, asked, strict=True))]
+    if len(there) == expected:
         return None
     with_runs = [set(each) for each in zip(*there, strict=True)] or [set(), set(), set()]
     return Missing(
         len(there),
-        len(expected),
+        expected,
         [task for task in tasks if task not in with_runs[0]],
         [encoding for encoding in encodings if encoding not in with_runs[1]],
         [seed for seed in seeds if seed not in with_runs[2]],
-        sum(all(part in known for part, known in zip(run, with_runs, strict=True)) for run in absent),
+        math.prod(map(len, with_runs)) - len(there),
     )
 
 

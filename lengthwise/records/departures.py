@@ -11,6 +11,7 @@ from typing import Any
 
 from lengthwise.records import published
 from lengthwise.records.naming import scratchpad_name, task_name
+from lengthwise.records.row_table import has_field
 from lengthwise.records.rows import RunResult
 
 SECTIONS = ("lengths", "task", "encoding", "model", "tokens", "data", "training", "scoring")
@@ -159,10 +160,9 @@ def _scoring(run: RunResult, checkpoint: str) -> Iterator[Departure]:
     if task_name(run) == "pcfg":
         limit = published.LONGEST_GENERATED
         yield Departure("scoring", f"answers of any length (published: cut off at {limit} tokens, prompt included)")
-    if task_name(run) in ANSWERED and scratchpad_name(run) == "none":
-        rows = [row for row in run.rows if row["checkpoint"] == checkpoint and not row["seen"]]
-        if any(row.get("ran_on") for row in rows):
-            yield Departure("scoring", "an answer must end (published: what follows a right sentence is not read)")
+    judged_whole = task_name(run) in ANSWERED and scratchpad_name(run) == "none" and has_field(run.rows, "ran_on")
+    if judged_whole and run.total("ran_on", checkpoint, seen=False):
+        yield Departure("scoring", "an answer must end (published: what follows a right sentence is not read)")
 
 
 def _changed(

@@ -3,15 +3,13 @@
 import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lengthwise.door import MissingFile as MissingFile
+from lengthwise.door import Schema, blocks_of_lines, parse_json, read_text, refuse_deep
 from lengthwise.errors import RunError
-
-
-class MissingFile(RunError):
-    """A file that should be there is not."""
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
@@ -71,43 +69,69 @@ def _end_last_line(path: Path) -> None:
             file.write(b"\n")
 
 
-def read_rows(path: Path, grows: bool = True) -> list[dict[str, Any]]:
+def read_rows(path: Path, grows: bool = True, schema: Schema | None = None) -> list[dict[str, Any]]:
     """The rows of a file. `grows`: rows are appended to it, so a last line without its end is one that was being
-    written, and is not read; a file that is written whole was cut off."""
-    rows = []
-    *whole, rest = _text(path).split("\n")
-    if rest and not grows:
-        raise RunError(f"{path} is cut off; {_REMEDY}")
-    for number, line in enumerate(whole, start=1):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            raise RunError(f"{path}:{number} is not a row of JSON; {_REMEDY}") from None
-    return rows
+    written, and is not read; a file that is written whole was cut off.
+
+    With a schema every row must fit it. Without one, numbers may be NaN: the losses of runs that diverged are.
+    """
+    return list(iterate_rows(path, grows, schema))
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def iterate_rows(path: Path, grows: bool = False, schema: Schema | None = None) -> Iterator[dict[str, Any]]:
+    """The same one by one, also of a file that is packed: all of them need not be held at once."""
+    refuse_missing(path)
+    number = 0
+    for block in blocks_of_lines(path):
+        *whole, rest = block.split("\n")
+        if rest and not grows:
+            raise RunError(f"{path} is cut off; {REMEDY}")
+        for line in whole:
+            number += 1
+            yield parse_row(line, f"{path}:{number}", schema)
+
+
+def parse_row(line: str, where: str, schema: Schema | None = None) -> dict[str, Any]:
+    """One line; `where`: of which file."""
+    if schema is not None:
+        return schema.checked(parse_json(line, where), where)
+    refuse_deep(line, where)
     try:
-        found = json.loads(_text(path))
-    except json.JSONDecodeError:
+        found = json.loads(line)
+    except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise RunError(f"{path} is damaged; {_REMEDY}")
+        raise RunError(f"{where} is not a row of JSON; {REMEDY}")
     return found
 
 
-_REMEDY = "restore it, or delete its folder and run or collect again"
-
-
-def _text(path: Path) -> str:
+def read_json(path: Path, schema: Schema | None = None) -> dict[str, Any]:
+    """A table. With a schema it must fit that, and no number may be NaN."""
+    refuse_missing(path)
+    text = read_text(path)
+    if schema is not None:
+        return schema.checked(parse_json(text, str(path)), str(path))
+    refuse_deep(text, str(path))
     try:
-        return path.read_text()
-    except FileNotFoundError:
-        raise MissingFile(f"{path} is missing; {_REMEDY}") from None
-    except UnicodeDecodeError:
-        raise RunError(f"{path} is damaged; {_REMEDY}") from None
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror or error}") from error
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RunError(f"{path} is damaged; {REMEDY}")
+    return found
+
+
+REMEDY = "restore it, or delete its folder and run or collect again"
+
+
+def refuse_missing(path: Path) -> None:
+    """Tells a file that is not there from one that may not be looked at."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFile(f"{path} is missing; {REMEDY}") from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def storage_error(error: Exception, path: Path) -> Exception:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lengthwise.door import ANY_TABLE, Schema
 from lengthwise.records.directory import make_folder
-from lengthwise.records.files import read_json, read_rows, write_json, write_rows
+from lengthwise.records.files import iterate_rows, read_json, read_rows, write_json, write_rows
 from lengthwise.records.packed import read_packed, write_packed
+from lengthwise.records.schema import finding
 
 Row = dict[str, Any]
 
@@ -40,12 +42,21 @@ VERSION = 1
 def read_findings(folder: Path, kind: str) -> list[Row]:
     """The rows of a kind; none where nobody has looked. A collection holds what it was collected with, so it is read
     before anything beside it."""
-    packed = folder / f"{kind}{PACKED}"
+    packed, schema = folder / f"{kind}{PACKED}", finding(kind)
     if packed.exists():
-        return read_packed(packed)
+        return read_packed(packed, schema)
     files = sorted((folder / kind).glob("*"))
-    rows = [row for file in files if file.suffix == ".jsonl" for row in read_rows(file)[1:]]
-    return rows + [read_json(file) for file in files if file.suffix == ".json"]
+    rows = [row for file in files if file.suffix == ".jsonl" for row in _after_first(file, schema)]
+    return rows + [read_json(file, schema) for file in files if file.suffix == ".json"]
+
+
+def _after_first(file: Path, schema: Schema) -> list[Row]:
+    """The rows that follow what was asked."""
+    return [
+        schema.checked(row, f"{file}:{number}")
+        for number, row in enumerate(iterate_rows(file, grows=True, schema=ANY_TABLE), start=1)
+        if number > 1
+    ]
 
 
 def read_all_findings(folder: Path, runs: Container[str]) -> dict[str, list[Row]]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lengthwise.door import visible
 from lengthwise.errors import UserError
 from lengthwise.records.rows import Results, RunResult
 
@@ -63,7 +64,7 @@ class Outcomes:
 def outcomes(results: Results, checkpoint: str = "last") -> Outcomes:
     """Over all finished runs, also where other encodings or seeds of the task are missing."""
     require_checkpoint(results, checkpoint)
-    by_task = {task: [run for run in results.runs if run.description["task"] == task] for task in results.tasks}
+    by_task = {task: results.by_task[task] for task in results.tasks}
     return Outcomes(
         [task for task, runs in by_task.items() if is_saturated(runs, checkpoint)],
         [task for task, runs in by_task.items() if is_dead(runs, checkpoint)],
@@ -93,16 +94,14 @@ def is_dead(runs: Iterable[RunResult], checkpoint: str = "last") -> bool:
 
 def margin(run: RunResult) -> float:
     """How far above chance a guesser may come on unseen lengths by luck."""
-    rows = [row for row in run.rows if row["checkpoint"] == "last" and not row["seen"]]
-    shares = ((row.get("chance", 0.0), row["n"]) for row in rows)
-    variance = sum(share * (1 - share) * n for share, n in shares) / sum(row["n"] for row in rows) ** 2
-    return max(DEAD, DEAD_ERRORS * math.sqrt(variance))
+    total = run.totals["last", False]
+    return max(DEAD, DEAD_ERRORS * math.sqrt(total.variance / total.n**2))
 
 
 def chance(run: RunResult) -> float:
     """Accuracy on unseen lengths of a guesser who knows the form of the answer and nothing else."""
-    rows = [row for row in run.rows if row["checkpoint"] == "last" and not row["seen"]]
-    return sum(row.get("chance", 0.0) * row["n"] for row in rows) / sum(row["n"] for row in rows)
+    total = run.totals["last", False]
+    return total.guessed / total.n
 
 
 def require_checkpoint(results: Results, checkpoint: str) -> None:
@@ -110,15 +109,15 @@ def require_checkpoint(results: Results, checkpoint: str) -> None:
     if not results.runs:
         raise UserError("no run is finished yet; `lengthwise run` resumes the study")
     for run in results.runs:
-        kinds = {row["seen"] for row in run.rows if row["checkpoint"] == checkpoint}
+        kinds = {seen for at, seen in run.totals if at == checkpoint}
         if kinds != {True, False}:
-            name = "/".join(str(run.description[key]) for key in ("task", "encoding", "seed"))
+            name = visible("/".join(str(run.description[key]) for key in ("task", "encoding", "seed")))
             what = "was not tested at" if not kinds else "has rows of seen or of unseen lengths only at"
             raise UserError(f"{name} {what} its {checkpoint} checkpoint; delete that run and `lengthwise run` again")
 
 
 def _tally(results: Results, encoding: str, checkpoint: str) -> Tally:
-    runs = [run for run in results.runs if run.description["encoding"] == encoding]
+    runs = results.by_encoding[encoding]
     good = [run for run in runs if learned(run, checkpoint)]
     generalized = sum(run.accuracy(checkpoint, seen=False) >= LEARNED for run in good)
     return Tally(encoding, len(runs), len(runs) - len(good), len(good) - generalized, generalized)

@@ -1,14 +1,14 @@
 """Rows packed with gzip: a collection of hundreds of runs is a twentieth of its size."""
 
-import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lengthwise.door import Schema
 from lengthwise.errors import RunError
-from lengthwise.records.files import read_rows, replace, write_text
+from lengthwise.records.files import iterate_rows, replace, write_text
 
 ENDING = ".gz"
 LARGEST_PLAIN = 2**20
@@ -17,38 +17,61 @@ LARGEST_PLAIN = 2**20
 
 def write_packed(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """To `path`, which ends in .gz. No time of writing: the same rows are the same bytes."""
-    content = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), mtime=0)
-    replace(path, lambda partial: partial.write_bytes(content))
+    _write_pieces(path, (json.dumps(row) + "\n" for row in rows))
 
 
-def read_packed(path: Path) -> list[dict[str, Any]]:
-    try:
-        return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    except (OSError, EOFError, ValueError, zlib.error):
-        raise RunError(f"{path} is damaged; restore it, or collect the results again") from None
+def _write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """One after the other, as `gzip.compress` packs them at once."""
+    packer = zlib.compressobj(level=9, wbits=31)
+
+    def write(partial: Path) -> None:
+        with partial.open("wb") as file:
+            for piece in pieces:
+                file.write(packer.compress(piece.encode()))
+            file.write(packer.flush())
+
+    replace(path, write)
+
+
+def read_packed(path: Path, schema: Schema | None = None) -> list[dict[str, Any]]:
+    return list(iterate_rows(path, schema=schema))
 
 
 def write_fitting(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Plain rows to `path` where they are few, else packed ones beside it; of an earlier file nothing stays."""
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    packed = path.with_name(path.name + ENDING)
-    if len(text.encode()) <= LARGEST_PLAIN:
-        write_text(path, text)
+    pieces = (json.dumps(row) + "\n" for row in rows)
+    begun, size = [], 0
+    for piece in pieces:
+        begun.append(piece)
+        size += len(piece.encode())
+        if size > LARGEST_PLAIN:
+            break
+    packed = packed_beside(path)
+    if size <= LARGEST_PLAIN:
+        write_text(path, "".join(begun))
         packed.unlink(missing_ok=True)
         return
-    content = gzip.compress(text.encode(), mtime=0)
-    replace(packed, lambda partial: partial.write_bytes(content))
+
+    def every() -> Iterator[str]:
+        yield from begun
+        yield from pieces
+
+    _write_pieces(packed, every())
     path.unlink(missing_ok=True)
 
 
-def read_fitting(path: Path) -> list[dict[str, Any]]:
-    """What `write_fitting` wrote."""
-    packed = path.with_name(path.name + ENDING)
+def packed_beside(path: Path) -> Path:
+    return path.with_name(path.name + ENDING)
+
+
+def fitting(path: Path) -> Path:
+    """The file that `write_fitting` wrote for `path`, plain or packed."""
+    packed = packed_beside(path)
     if path.exists() and packed.exists():
         raise RunError(f"{path} is there plain and packed ({packed.name}); delete the older one")
-    return read_packed(packed) if packed.exists() else read_rows(path, grows=False)
+    return packed if packed.exists() else path
 
 
 def is_there(path: Path) -> bool:
     """Whether `path` is there, plain or packed."""
-    return path.exists() or path.with_name(path.name + ENDING).exists()
+    return path.exists() or packed_beside(path).exists()

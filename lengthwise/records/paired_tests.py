@@ -1,6 +1,7 @@
 """Tests of paired differences, and the correction for making several of them; on plain numbers."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,9 +30,15 @@ def sign_flip_test(differences: Sequence[float]) -> float:
         for value in array:
             sums = np.concatenate([sums + value, sums - value])
         return float((np.abs(sums) >= observed).mean())
-    generator = np.random.Generator(np.random.PCG64(0))
-    signs = generator.choice(np.array([-1.0, 1.0]), size=(DRAWN_SIGNS, len(array)))
+    signs = _drawn_signs(len(array))
     return float((1 + (np.abs(signs @ array) >= observed).sum()) / (1 + DRAWN_SIGNS))
+
+
+@lru_cache(maxsize=8)
+def _drawn_signs(number: int) -> np.ndarray:
+    """(DRAWN_SIGNS, number): the same for every test of as many pairs, and drawn once for all of them."""
+    generator = np.random.Generator(np.random.PCG64(0))
+    return generator.choice(np.array([-1.0, 1.0]), size=(DRAWN_SIGNS, number))
 
 
 def wilcoxon_test(differences: Sequence[float]) -> float:

@@ -9,7 +9,15 @@ from lengthwise.records.columns import Columns, columns
 from lengthwise.records.outcomes import Outcomes, outcomes
 from lengthwise.records.paired_tests import holm, sign_flip_test, wilcoxon_test
 from lengthwise.records.rows import Results
-from lengthwise.records.statistics import EQUAL, Interval, interval_over_seeds, interval_over_tasks, is_range, ranks
+from lengthwise.records.statistics import (
+    EQUAL,
+    Interval,
+    interval_over_seeds,
+    interval_over_tasks,
+    is_range,
+    ranks,
+    surely_greater,
+)
 
 BASELINE = "none"
 """What every encoding is compared with, where a study has it."""
@@ -153,21 +161,10 @@ def rank_columns(chosen: Columns) -> list[Place]:
 def _open_places(reciprocal: list[np.ndarray]) -> list[tuple[int, int]] | None:
     """Of each encoding, from its tables (S, E) of reciprocal ranks; None where there are too few seeds."""
     number = reciprocal[0].shape[1]
-    pairs = [(i, j) for i in range(number) for j in range(number) if i != j]
-    if not pairs:
+    better_EE = surely_greater(reciprocal) if number > 1 else None
+    if better_EE is None:
         return None
-    firsts, seconds = ([pair[side] for pair in pairs] for side in (0, 1))
-    intervals = interval_over_seeds([table[:, firsts] - table[:, seconds] for table in reciprocal])
-    if intervals is None:
-        return None
-    surely_better = {pair for pair, (low, _) in zip(pairs, intervals, strict=True) if low > EQUAL}
-    return [
-        (
-            1 + sum((other, own) in surely_better for other in range(number)),
-            number - sum((own, other) in surely_better for other in range(number)),
-        )
-        for own in range(number)
-    ]
+    return [(1 + int(better_EE[:, own].sum()), number - int(better_EE[own].sum())) for own in range(number)]
 
 
 def paired_differences(results: Results, checkpoint: str = "last", against: str | None = None) -> list[Difference]:

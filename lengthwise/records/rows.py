@@ -1,7 +1,7 @@
 """Results as long rows, and what people ask of them: accuracy by length, accuracy overall."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,13 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from lengthwise.door import Table, visible
 from lengthwise.errors import RunError, UserError
 from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory, make_folder
-from lengthwise.records.files import read_json, read_rows, write_json, write_rows
+from lengthwise.records.failure_files import FailureFile, RunFailures
+from lengthwise.records.files import iterate_rows, read_json, write_json, write_rows
 from lengthwise.records.findings import read_all_findings, write_packed_findings
-from lengthwise.records.packed import is_there, read_fitting, write_fitting
-
-Row = dict[str, Any]
+from lengthwise.records.packed import fitting, is_there, write_fitting
+from lengthwise.records.row_files import rows_by_run
+from lengthwise.records.row_table import Row, column, has_field
+from lengthwise.records.schema import CHECKPOINTS, DESCRIPTION, FINISHED, NAME, RUN, STUDY, refuse_newer
+from lengthwise.records.sharing import Shared
 
 Measure = Literal["answer", "text"]
 """What counts as right: the final answer, as published, or the whole text with its scratchpad (exact match).
@@ -23,12 +27,26 @@ Measure = Literal["answer", "text"]
 Without a scratchpad they are the same: answers are then judged by exact match, the end included.
 """
 
-CHECKPOINTS = ("last", "best")
 ROWS = "rows.jsonl"
 FAILURES = "failures.jsonl"
 ANALYSIS = "analysis"
+STUDY_FILE = "study.json"
+UNFINISHED_RUN = Table({"name": NAME})
 UNFINISHED = "unfinished"
 """In the study.json of a collection: the names of runs that were not finished."""
+
+
+@dataclass
+class Totals:
+    """Of a run at one checkpoint, over all seen or all unseen lengths."""
+
+    n: int = 0
+    correct: int = 0
+    right: int = 0
+    """As the final answer counts; see Measure."""
+    guessed: float = 0.0
+    """Examples that a guesser gets right on average, and their variance."""
+    variance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -37,22 +55,63 @@ class RunResult:
 
     description: Row
     finished: Row
-    rows: list[Row]
-    failures: list[Row] = field(default_factory=list)
+    rows: Sequence[Row]
+    failures: Sequence[Row] = ()
+
+    @cached_property
+    def totals(self) -> dict[tuple[str, bool], Totals]:
+        """(checkpoint, whether lengths are seen) -> its sums; only those that the run was tested at."""
+        found: dict[tuple[str, bool], Totals] = {}
+        names = "checkpoint", "seen", "n", "correct"
+        chances = column(self.rows, "chance", 0.0)
+        for *key, n, correct, right, chance in zip(
+            *(column(self.rows, name) for name in names), self._right("answer"), chances, strict=True
+        ):
+            total = found.get((key[0], key[1]))
+            if total is None:
+                total = found[key[0], key[1]] = Totals()
+            total.n += n
+            total.correct += correct
+            total.right += right
+            total.guessed += chance * n
+            total.variance += chance * (1 - chance) * n
+        return found
+
+    def total(self, name: str, checkpoint: str, seen: bool) -> int:
+        """The sum of a field of its rows."""
+        chosen = zip(*(column(self.rows, each) for each in ("checkpoint", "seen", name)), strict=True)
+        return sum(value for at, kind, value in chosen if at == checkpoint and kind == seen)
 
     def accuracy(self, checkpoint: str, seen: bool, measure: Measure = "answer") -> float:
         """Share of all its test examples, with seen or with unseen lengths, that are right."""
-        chosen = [row for row in self.rows if row["checkpoint"] == checkpoint and row["seen"] == seen]
-        return sum(right(row, measure) for row in chosen) / sum(row["n"] for row in chosen)
+        total = self.totals[checkpoint, seen]
+        return (total.right if measure == "answer" else total.correct) / total.n
 
     def counts_by_length(self, checkpoint: str, measure: Measure = "answer") -> dict[int, tuple[int, int]]:
         """Length -> examples that are right, and all examples; several buckets may share a length."""
         found: dict[int, tuple[int, int]] = {}
-        for row in self.rows:
-            if row["checkpoint"] == checkpoint:
-                correct, n = found.get(row["length"], (0, 0))
-                found[row["length"]] = correct + right(row, measure), n + row["n"]
+        at, lengths, every = (column(self.rows, name) for name in ("checkpoint", "length", "n"))
+        for where, length, n, right in zip(at, lengths, every, self._right(measure), strict=True):
+            if where == checkpoint:
+                before, n_before = found.get(length, (0, 0))
+                found[length] = before + right, n_before + n
         return found
+
+    def seen_lengths(self) -> dict[int, bool]:
+        """Length -> whether it was trained on."""
+        return dict(zip(column(self.rows, "length"), column(self.rows, "seen"), strict=True))
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether final answers were judged beside whole texts."""
+        return has_field(self.rows, "answers")
+
+    def _right(self, measure: Measure) -> Sequence[int]:
+        correct = column(self.rows, "correct")
+        if measure != "answer" or not self.has_answers:
+            return correct
+        pairs = zip(correct, column(self.rows, "answers"), strict=True)
+        return [text if answers is None else answers["right"] for text, answers in pairs]
 
 
 @dataclass(frozen=True)
@@ -65,9 +124,14 @@ class Results:
     folders: tuple[Path, ...] = field(default=(), compare=False)
     """Where they were read from."""
 
-    @cached_property
+    @property
     def rows(self) -> list[Row]:
-        return [row for run in self.runs for row in run.rows]
+        """All of them, made anew with each call: of many runs that is much."""
+        return list(self._every_row())
+
+    def _every_row(self) -> Iterator[Row]:
+        for run in self.runs:
+            yield from run.rows
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -78,17 +142,43 @@ class Results:
         return _in_order((run.description["encoding"] for run in self.runs), self.study.get("encoding_order", []))
 
     def of(self, task: str, encoding: str) -> list[RunResult]:
-        chosen = (r for r in self.runs if r.description["task"] == task and r.description["encoding"] == encoding)
-        return sorted(chosen, key=lambda run: run.description["seed"])
+        """The runs of a cell, by seed."""
+        return self._cells.get((task, encoding), [])
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str], list[RunResult]]:
+        found: dict[tuple[str, str], list[RunResult]] = defaultdict(list)
+        for run in self.runs:
+            found[run.description["task"], run.description["encoding"]].append(run)
+        return {key: sorted(runs, key=lambda run: run.description["seed"]) for key, runs in found.items()}
+
+    @cached_property
+    def by_task(self) -> dict[str, list[RunResult]]:
+        """Task -> its runs, in their order."""
+        return _grouped(self.runs, "task")
+
+    @cached_property
+    def by_encoding(self) -> dict[str, list[RunResult]]:
+        return _grouped(self.runs, "encoding")
 
     @cached_property
     def has_scratchpads(self) -> bool:
-        return any("answers" in row for row in self.rows)
+        return any(run.has_answers for run in self.runs)
 
     def accuracies(
         self, checkpoint: str = "last", seen: bool = False, measure: Measure = "answer"
     ) -> dict[tuple[str, str], dict[int, float]]:
-        """(task, encoding) -> seed -> overall accuracy on unseen (or seen) lengths."""
+        """(task, encoding) -> seed -> overall accuracy on unseen (or seen) lengths; computed once."""
+        asked = checkpoint, seen, measure
+        if asked not in self._accuracies:
+            self._accuracies[asked] = self._computed(*asked)
+        return self._accuracies[asked]
+
+    @cached_property
+    def _accuracies(self) -> dict[tuple[str, bool, Measure], dict[tuple[str, str], dict[int, float]]]:
+        return {}
+
+    def _computed(self, checkpoint: str, seen: bool, measure: Measure) -> dict[tuple[str, str], dict[int, float]]:
         found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
         for run in self.runs:
             key = run.description["task"], run.description["encoding"]
@@ -107,7 +197,11 @@ class Results:
 
     def train_length(self, task: str) -> int:
         """The longest training length."""
-        return max(r.description["train_lengths"][1] for r in self.runs if r.description["task"] == task)
+        return self._train_lengths[task]
+
+    @cached_property
+    def _train_lengths(self) -> dict[str, int]:
+        return {task: max(run.description["train_lengths"][1] for run in runs) for task, runs in self.by_task.items()}
 
     def table(self, checkpoint: str | None = "last") -> Any:
         """The rows of one checkpoint as a Polars data frame: the weights at the end, or those best in validation.
@@ -120,13 +214,8 @@ class Results:
             import polars
         except ImportError:
             raise UserError("tables need Polars: pip install 'lengthwise[report]'") from None
-        chosen = [row for row in self.rows if checkpoint in (row["checkpoint"], None)]
+        chosen = [row for row in self._every_row() if checkpoint in (row["checkpoint"], None)]
         return polars.DataFrame(chosen, infer_schema_length=None)  # the first rows may lack a column of later ones
-
-
-def right(row: Row, measure: Measure) -> int:
-    """How many examples of a row are right."""
-    return row["answers"]["right"] if measure == "answer" and "answers" in row else row["correct"]
 
 
 def load_results(path: Path) -> Results:
@@ -141,15 +230,23 @@ def load_results(path: Path) -> Results:
     if not directories:
         raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, such as runs/quickstart")
     are_finished = [directory.is_finished for directory in directories]  # asked once: runs may end meanwhile
-    finished = [_read(directory) for directory, done in zip(directories, are_finished, strict=True) if done]
+    shared = Shared()
+    finished = [_read(directory, shared) for directory, done in zip(directories, are_finished, strict=True) if done]
     unfinished = [
-        read_json(directory.description)["name"]
+        read_json(directory.description, UNFINISHED_RUN)["name"]
         for directory, done in zip(directories, are_finished, strict=True)
         if not done
     ]
     _refuse_doubles(path, finished)
-    study = path / "study.json"
-    return Results(finished, unfinished, read_json(study) if study.exists() else {"name": path.name}, (path,))
+    return Results(finished, unfinished, _study(path) if (path / STUDY_FILE).exists() else {"name": path.name}, (path,))
+
+
+def _study(path: Path) -> Row:
+    """Of a folder that this version can read."""
+    file = path / STUDY_FILE
+    study = read_json(file, STUDY)
+    refuse_newer(study, str(file))
+    return study
 
 
 def collect(results: Results, path: Path, failures_of_a_length: int | None = None) -> None:
@@ -160,15 +257,17 @@ def collect(results: Results, path: Path, failures_of_a_length: int | None = Non
     """
     if StudyDirectory(path).is_begun:
         raise UserError(f"{path} is the folder of a study with its runs; collect its results into another one")
+    # All that is to be read is read before anything is written.
+    number, found = sum(len(run.failures) for run in results.runs), _findings(results)
     make_folder(path)
     unfinished = {UNFINISHED: results.unfinished} if results.unfinished else {}
-    write_json(path / "study.json", {**results.study, **unfinished})
+    write_json(path / STUDY_FILE, {**results.study, **unfinished})
     write_rows(path / COLLECTED, [{"description": run.description, "finished": run.finished} for run in results.runs])
-    write_fitting(path / ROWS, results.rows)
-    failures = [failure for run in results.runs for failure in _some(run.failures, failures_of_a_length)]
-    if failures or is_there(path / FAILURES):  # none of an earlier collection may stay
+    write_fitting(path / ROWS, results._every_row())
+    failures = (failure for run in results.runs for failure in _some(run.failures, failures_of_a_length))
+    if number or is_there(path / FAILURES):  # none of an earlier collection may stay
         write_fitting(path / FAILURES, failures)
-    write_packed_findings(path / ANALYSIS, _findings(results))
+    write_packed_findings(path / ANALYSIS, found)
 
 
 def _findings(results: Results) -> dict[str, list[Row]]:
@@ -181,53 +280,61 @@ def _findings(results: Results) -> dict[str, list[Row]]:
     return found
 
 
-def _some(failures: list[Row], of_a_length: int | None) -> list[Row]:
+def _some(failures: Iterable[Row], of_a_length: int | None) -> Iterator[Row]:
     seen: Counter[int] = Counter()
-    kept = []
     for failure in failures:
         seen[failure["length"]] += 1
         if of_a_length is None or seen[failure["length"]] <= of_a_length:
-            kept.append(failure)
-    return kept
+            yield failure
 
 
 def _read_collection(path: Path) -> Results:
-    study = read_json(path / "study.json")
+    study = _study(path)
     unfinished = study.pop(UNFINISHED, [])
-    rows, failures = _by_run(path / ROWS), _by_run(path / FAILURES) if is_there(path / FAILURES) else {}
+    file = fitting(path / ROWS)
+    rows, shared = rows_by_run(file), Shared()
+    failures = FailureFile(path / FAILURES)
     runs = []
-    for run in read_rows(path / COLLECTED, grows=False):
-        fingerprint = run["description"]["fingerprint"]
-        _refuse_incomplete(path / ROWS, run["description"]["name"], rows.get(fingerprint, []))
-        runs.append(RunResult(run["description"], run["finished"], rows[fingerprint], failures.get(fingerprint, [])))
+    for run in iterate_rows(path / COLLECTED, schema=RUN):
+        description = shared.of(run["description"])
+        fingerprint = description["fingerprint"]
+        _refuse_other(file, description, rows.get(fingerprint, []))
+        finished = shared.of(run["finished"])
+        runs.append(RunResult(description, finished, rows[fingerprint], RunFailures(failures, fingerprint)))
+    if len({run.description["fingerprint"] for run in runs}) < len(runs):
+        raise RunError(f"{path / COLLECTED} holds a run twice; restore it, or collect again")
     if len(rows) > len(runs):
         raise RunError(f"{path / COLLECTED} lacks runs that have rows; restore it, or collect again")
+    _refuse_doubles(path, runs)
     return Results(runs, unfinished, study, (path,))
 
 
-def _by_run(path: Path) -> dict[str, list[Row]]:
-    """Fingerprint -> its rows in a file of all runs."""
-    found: dict[str, list[Row]] = defaultdict(list)
-    for row in read_fitting(path):
-        found[row["run"]].append(row)
-    return found
+def _read(directory: RunDirectory, shared: Shared) -> RunResult:
+    description = shared.of(read_json(directory.description, DESCRIPTION))
+    found = rows_by_run(directory.rows)
+    fingerprint = description["fingerprint"]
+    rows = found.get(fingerprint, [])
+    if len(found) > 1 or (found and not rows):
+        raise RunError(f"{directory.rows} has rows of another run than {fingerprint}; restore it, or run it again")
+    _refuse_other(directory.rows, description, rows)
+    failures = RunFailures(FailureFile(directory.failures), fingerprint)
+    return RunResult(description, shared.of(read_json(directory.finished, FINISHED)), rows, failures)
 
 
-def _read(directory: RunDirectory) -> RunResult:
-    description, rows = read_json(directory.description), read_rows(directory.rows, grows=False)
-    _refuse_incomplete(directory.rows, description["name"], rows)
-    failures = read_rows(directory.failures, grows=False) if directory.failures.exists() else []
-    return RunResult(description, read_json(directory.finished), rows, failures)
-
-
-def _refuse_incomplete(file: Path, name: str, rows: list[Row]) -> None:
-    """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples."""
-    judged = {
-        checkpoint: Counter((row["seen"], row["length"], row["n"]) for row in rows if row["checkpoint"] == checkpoint)
-        for checkpoint in CHECKPOINTS
-    }
-    if not rows or judged["last"] != judged["best"]:
+def _refuse_other(file: Path, description: Row, rows: Sequence[Row]) -> None:
+    """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples; and those
+    that say another task, encoding or seed than the run does."""
+    name = visible(description["name"])
+    judged: dict[str, list[tuple[bool, int, int]]] = {checkpoint: [] for checkpoint in CHECKPOINTS}
+    for checkpoint, *row in zip(*(column(rows, key) for key in ("checkpoint", "seen", "length", "n")), strict=True):
+        judged[checkpoint].append((row[0], row[1], row[2]))
+    last, best = judged["last"], judged["best"]
+    if not rows or (last != best and sorted(last) != sorted(best)):
         raise RunError(f"{file} lacks rows of {name}; restore it, or delete its folder and run or collect again")
+    for key in ("task", "encoding", "seed"):
+        said = column(rows, key)
+        if said[0] != description[key] or said.count(said[0]) != len(said):
+            raise RunError(f"{file} has rows of {name} with another {key} than the run's; restore it, or run it again")
 
 
 def _refuse_doubles(path: Path, runs: list[RunResult]) -> None:
@@ -244,11 +351,19 @@ def _refuse_doubles(path: Path, runs: list[RunResult]) -> None:
 
 def _in_order(found: Iterable[str], declared: list[str]) -> list[str]:
     """Distinct names: those that the study declares first, in its order."""
+    places = {name: place for place, name in reversed(list(enumerate(declared)))}
 
     def rank(name: str) -> tuple[int, str]:
-        return (declared.index(name) if name in declared else len(declared), name)
+        return places.get(name, len(declared)), name
 
     return sorted(set(found), key=rank)
+
+
+def _grouped(runs: Iterable[RunResult], key: str) -> dict[str, list[RunResult]]:
+    found: dict[str, list[RunResult]] = defaultdict(list)
+    for run in runs:
+        found[run.description[key]].append(run)
+    return dict(found)
 
 
 def mean_interval(values: list[float], level: float = 0.95) -> tuple[float, float, float]:

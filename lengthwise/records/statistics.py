@@ -3,6 +3,7 @@
 S seeds of one task, E encodings (or any other quantities side by side), R resamples.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,9 +31,13 @@ EQUAL = 1e-12
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """Rank of each entry along the last axis, 1 for the greatest; ties get the mean of the ranks they share."""
-    above = (values[..., None, :] > values[..., :, None]).sum(-1)
-    equal = (values[..., None, :] == values[..., :, None]).sum(-1)
-    return above + (equal + 1) / 2
+    flat = values.reshape(math.prod(values.shape[:-1]), values.shape[-1])
+    found = np.empty(flat.shape)
+    for row, ranked in zip(flat, found, strict=True):
+        ordered = np.sort(row)
+        below, up_to = (np.searchsorted(ordered, row, side) for side in ("left", "right"))
+        ranked[:] = len(row) - up_to + (up_to - below + 1) / 2  # those above, and the middle of the equals
+    return found.reshape(values.shape)
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -69,13 +74,44 @@ def interval_over_seeds(tables: Sequence[np.ndarray], level: float = 0.95) -> li
     if is_range(len(tables), len(tables[0])):
         low_E, high_E = tables[0].min(axis=0), tables[0].max(axis=0)
         return [(float(low), float(high)) for low, high in zip(low_E, high_E, strict=True)]
+    return _percentiles(_resampled_means(tables), level)
+
+
+def surely_greater(tables: Sequence[np.ndarray], level: float = 0.95) -> np.ndarray | None:
+    """(E, E), whether the interval over seeds of the first column minus the second is above 0, for all pairs.
+
+    None as in `interval_over_seeds`. Means are resampled once for all columns: the mean of a difference is the
+    difference of means, so time and memory do not grow with the number of pairs but in its last step.
+    """
+    if not tables or min(len(table) for table in tables) < FEWEST_SEEDS:
+        return None
+    number = tables[0].shape[1]
+    if is_range(len(tables), len(tables[0])):
+        lowest = [(tables[0][:, [i]] - tables[0]).min(axis=0) for i in range(number)]
+        return np.array(lowest) > EQUAL
+    means_RE = _resampled_means(tables)
+    found = np.zeros((number, number), dtype=bool)
+    for i in range(number - 1):
+        low_E, high_E = np.quantile(means_RE[:, [i]] - means_RE[:, i + 1 :], _ends(level), axis=0)
+        found[i, i + 1 :], found[i + 1 :, i] = low_E > EQUAL, high_E < -EQUAL
+    return found
+
+
+def _resampled_means(tables: Sequence[np.ndarray]) -> np.ndarray:
+    """(R, E): means over all columns, with seeds drawn again within each task."""
     generator = np.random.Generator(np.random.PCG64(0))
     total_RE = np.zeros((RESAMPLES, tables[0].shape[1]))
     for table_SE in tables:
         seeds = len(table_SE)
         drawn = generator.integers(seeds, size=(RESAMPLES, seeds - 1))
-        total_RE += seeds * table_SE[drawn].mean(axis=1)
-    return _percentiles(total_RE / sum(map(len, tables)), level)
+        total_RE += _times(drawn, seeds) @ table_SE * (seeds / (seeds - 1))
+    return total_RE / sum(map(len, tables))
+
+
+def _times(drawn_RD: np.ndarray, number: int) -> np.ndarray:
+    """(R, number): how often each was drawn, as floats."""
+    places = drawn_RD + number * np.arange(len(drawn_RD))[:, None]
+    return np.bincount(places.ravel(), minlength=number * len(drawn_RD)).reshape(-1, number).astype(float)
 
 
 def is_range(tasks: int, seeds: int) -> bool:
@@ -99,12 +135,17 @@ def interval_over_tasks(tables: Sequence[np.ndarray], level: float = 0.95) -> li
     for tasks_R in tasks_RT.T:
         for number, table_SE in enumerate(tables):
             chosen = np.flatnonzero(tasks_R == number)
-            drawn = generator.integers(len(table_SE), size=(len(chosen), len(table_SE)))
-            total_RE[chosen] += table_SE[drawn].sum(axis=1)
-            columns_R[chosen] += len(table_SE)
+            if len(chosen):
+                drawn = generator.integers(len(table_SE), size=(len(chosen), len(table_SE)))
+                total_RE[chosen] += _times(drawn, len(table_SE)) @ table_SE
+                columns_R[chosen] += len(table_SE)
     return _percentiles(total_RE / columns_R[:, None], level)
 
 
 def _percentiles(means_RE: np.ndarray, level: float) -> list[Interval]:
-    low_E, high_E = np.quantile(means_RE, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low_E, high_E = np.quantile(means_RE, _ends(level), axis=0)
     return [(float(low), float(high)) for low, high in zip(low_E, high_E, strict=True)]
+
+
+def _ends(level: float) -> list[float]:
+    return [(1 - level) / 2, (1 + level) / 2]

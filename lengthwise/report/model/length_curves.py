@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lengthwise.records.row_table import column
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import Interval
 from lengthwise.report.model import reference
@@ -82,8 +83,10 @@ def shared_span(every: list[LengthCurves]) -> tuple[float, float]:
 def _chance(results: Results, task: str) -> dict[int, float]:
     """Length -> chance; several buckets may share a length."""
     sums: dict[int, tuple[float, int]] = {}
-    for row in results.rows:
-        if row["task"] == task and row["checkpoint"] == "last":
-            total, n = sums.get(row["length"], (0.0, 0))
-            sums[row["length"]] = total + row["chance"] * row["n"], n + row["n"]
+    for run in results.by_task[task]:
+        fields = (column(run.rows, name, 0.0) for name in ("checkpoint", "length", "chance", "n"))
+        for checkpoint, length, chance, n in zip(*fields, strict=True):
+            if checkpoint == "last":
+                total, before = sums.get(length, (0.0, 0))
+                sums[length] = total + chance * n, before + n
     return {length: total / n for length, (total, n) in sums.items()}

@@ -1,7 +1,6 @@
 """What reports say of a study: means with intervals, runs that did not learn, kinds of errors."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,8 @@ import numpy as np
 from lengthwise.errors import UserError
 from lengthwise.records.outcomes import LEARNED as LEARNED
 from lengthwise.records.outcomes import learned
-from lengthwise.records.rows import Measure, Results, Row, RunResult
+from lengthwise.records.row_table import column
+from lengthwise.records.rows import Measure, Results, RunResult
 from lengthwise.records.statistics import FEWEST_SEEDS, SEEDS_OF_A_TASK, Interval, interval_over_seeds, is_range
 from lengthwise.records.validations import LAST, exceeds, mean_swing
 
@@ -55,7 +55,7 @@ def accuracy(
     by_seed = {run.description["seed"]: run.accuracy(checkpoint, seen, measure) for run in runs}
     unlearned = [run.description["seed"] for run in runs if not learned(run, checkpoint)]
     # Training watches whole texts on unseen lengths: final answers beside a scratchpad are another measure.
-    watched = not seen and (measure == "text" or not any("answers" in row for run in runs for row in run.rows))
+    watched = not seen and (measure == "text" or not any(run.has_answers for run in runs))
     swing = mean_swing(runs) if watched else None
     return Accuracy(*mean_and_interval(list(by_seed.values())), by_seed, unlearned, swing)
 
@@ -78,9 +78,11 @@ def spread_words(results: Results) -> str:
 def in_order(results: Results) -> list[RunResult]:
     """The runs by task, encoding and seed, as the study declares them."""
 
+    tasks, encodings = ({name: i for i, name in enumerate(names)} for names in (results.tasks, results.encodings))
+
     def place(run: RunResult) -> tuple[int, int, int]:
         about = run.description
-        return results.tasks.index(about["task"]), results.encodings.index(about["encoding"]), about["seed"]
+        return tasks[about["task"]], encodings[about["encoding"]], about["seed"]
 
     return sorted(results.runs, key=place)
 
@@ -92,24 +94,17 @@ def require_runs(results: Results) -> None:
 
 def has_best(results: Results) -> bool:
     """Whether every run was also tested at the checkpoint that did best in validation."""
-    return all(any(row["checkpoint"] == "best" for row in run.rows) for run in results.runs)
+    return all(any(at == "best" for at, _ in run.totals) for run in results.runs)
 
 
 def lengths(results: Results, task: str) -> list[int]:
-    return sorted({row["length"] for row in results.rows if row["task"] == task})
-
-
-def rows_of(results: Results, task: str, seen: bool) -> Iterator[Row]:
-    """The rows of a task at the last checkpoint, over encodings and seeds."""
-    for row in results.rows:
-        if row["task"] == task and row["seen"] == seen and row["checkpoint"] == "last":
-            yield row
+    return sorted({length for run in results.by_task[task] for length in column(run.rows, "length")})
 
 
 def chance(results: Results, task: str, seen: bool) -> float:
     """Mean exact match of a guesser who knows the form of the answer and nothing else."""
-    chosen = list(rows_of(results, task, seen))
-    return sum(row["chance"] * row["n"] for row in chosen) / sum(row["n"] for row in chosen)
+    every = [run.totals["last", seen] for run in results.by_task[task]]
+    return sum(total.guessed for total in every) / sum(total.n for total in every)
 
 
 def error_kinds(results: Results, encoding: str, checkpoint: str = "last") -> dict[str, float]:
@@ -122,8 +117,8 @@ def error_kinds(results: Results, encoding: str, checkpoint: str = "last") -> di
     for task in results.tasks:
         by_seed = []
         for run in results.of(task, encoding):
-            rows = [row for row in run.rows if row["checkpoint"] == checkpoint and not row["seen"]]
-            by_seed.append([sum(row[kind] for row in rows) / sum(row["n"] for row in rows) for kind in ERROR_KINDS])
+            n = run.totals[checkpoint, False].n
+            by_seed.append([run.total(kind, checkpoint, seen=False) / n for kind in ERROR_KINDS])
         if by_seed:
             by_task.append(np.mean(by_seed, axis=0))
     return dict(zip(ERROR_KINDS, np.mean(by_task, axis=0).tolist(), strict=True))
@@ -132,17 +127,15 @@ def error_kinds(results: Results, encoding: str, checkpoint: str = "last") -> di
 def examples_by_length(results: Results, task: str) -> dict[int, int]:
     """Length -> the fewest test examples that a run has of it; several buckets may share a length."""
     found: dict[int, int] = {}
-    for run in results.runs:
-        if run.description["task"] == task:
-            for length, (_, n) in run.counts_by_length("last").items():
-                found[length] = min(n, found.get(length, n))
+    for run in results.by_task[task]:
+        for length, (_, n) in run.counts_by_length("last").items():
+            found[length] = min(n, found.get(length, n))
     return found
 
 
 def examples(results: Results, task: str, seen: bool) -> int:
     """Test examples that a run has, the fewest of all runs."""
-    runs = [run for run in results.runs if run.description["task"] == task]
-    return min(sum(row["n"] for row in run.rows if row["checkpoint"] == "last" and row["seen"] == seen) for run in runs)
+    return min(run.totals["last", seen].n for run in results.by_task[task])
 
 
 def thinned(seen: list[int], unseen: list[int], most: int) -> tuple[list[int], list[int], int]:
@@ -155,6 +148,6 @@ def thinned(seen: list[int], unseen: list[int], most: int) -> tuple[list[int], l
 
 def shared(results: Results, task: str) -> int:
     """Test examples of lengths whose examples training and test share, in one run."""
-    run = next(run for run in results.runs if run.description["task"] == task)
-    lengths = run.description.get("lengths_with_shared_examples", [])
-    return sum(row["n"] for row in run.rows if row["checkpoint"] == "last" and row["length"] in lengths)
+    run = results.by_task[task][0]
+    lengths = set(run.description.get("lengths_with_shared_examples", []))
+    return sum(n for length, (_, n) in run.counts_by_length("last").items() if length in lengths)

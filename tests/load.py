@@ -1,0 +1,178 @@
+"""Made-up collections of many runs, to see what `show`, `report`, `compare` and `collect` cost.
+
+python tests/load.py write FOLDER --runs 20000            run folders; --collected for what `collect` writes
+python tests/load.py measure lengthwise show FOLDER       CPU seconds and peak MB of a command
+"""
+
+import argparse
+import os
+import random
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lengthwise.records.directory import make_folder
+from lengthwise.records.files import write_json, write_rows
+from lengthwise.records.packed import write_fitting
+
+TASKS, SEEDS = 20, 10
+TRAINED = 20
+"""Of the lengths of a run, those that it is trained on."""
+
+
+def descriptions(runs: int, lengths: int = 40, tasks: int = TASKS, seeds: int = SEEDS) -> Iterator[dict[str, Any]]:
+    """As many encodings as it takes; every run is one of `tasks` x encodings x `seeds`."""
+    for number in range(runs):
+        rest, seed = divmod(number, seeds)
+        encoding, task = divmod(rest, tasks)
+        yield description(f"task-{task:02}", f"encoding-{encoding:03}", seed + 1, f"{number:012x}", lengths)
+
+
+def description(task: str, encoding: str, seed: int, fingerprint: str, lengths: int) -> dict[str, Any]:
+    return {
+        "fingerprint": fingerprint,
+        "name": f"{task}/{encoding}/seed-{seed}",
+        "task": task,
+        "encoding": encoding,
+        "seed": seed,
+        "settings": {
+            "task": {"name": task, "symbols": 100},
+            "encoding": [{"name": encoding, "base": 10000.0}],
+            "seed": seed,
+            "model": {"size": "small", "style": "t5", "layers": 4, "width": 256, "heads": 8, "dropout": 0.0},
+            "data": {"train_lengths": None, "test_lengths": None, "examples": 0, "scratchpad": "none", "anchor": True},
+            "training": {"steps": 10_000, "batch": 64, "learning_rate": 3e-4, "precision": "bf16", "warmup": 0.05},
+            "numerics": 2,
+        },
+        "train_lengths": [1, TRAINED],
+        "test_lengths": [TRAINED + 1, lengths],
+        "lengths_with_shared_examples": [],
+        "encoding_of_each_layer": [encoding] * 4,
+        "encoding_resolved": {encoding: {"buckets": 32}},
+        "attention_scale": 1.0,
+        "parameters": 3_212_345,
+        "parameters_of_encoding": 0,
+        "precision": "bf16",
+        "started": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789ab",
+        "versions": {"python": "3.11.7", "lengthwise": "0.1.0", "torch": "2.11.0", "numpy": "2.4.6"},
+        "hardware": {"device": "NVIDIA H200", "processors": 16, "machine": "x86_64"},
+    }
+
+
+def rows(run: dict[str, Any], lengths: int) -> list[dict[str, Any]]:
+    generator = random.Random(run["fingerprint"])
+    strength = (sum(map(ord, run["encoding"])) % 17) / 17
+    found = []
+    for checkpoint in ("last", "best"):
+        for length in range(1, lengths + 1):
+            seen = length <= TRAINED
+            share = 0.98 if seen else max(0.0, min(1.0, strength + generator.gauss(0, 0.1)))
+            n = 100
+            correct = round(n * share)
+            found.append(
+                {
+                    "run": run["fingerprint"],
+                    "task": run["task"],
+                    "encoding": run["encoding"],
+                    "seed": run["seed"],
+                    "checkpoint": checkpoint,
+                    "step": 10_000,
+                    "bucket": length,
+                    "length": length,
+                    "seen": seen,
+                    "n": n,
+                    "correct": correct,
+                    "tokens": n * length,
+                    "right_tokens": correct * length,
+                    "wrong_symbol": n - correct,
+                    "stopped_early": 0,
+                    "ran_on": 0,
+                    "sequence_tokens": length + 5.5,
+                    "chance": 0.1,
+                }
+            )
+    return found
+
+
+def failures(run: dict[str, Any], lengths: int, of_each: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": run["fingerprint"],
+            "length": length,
+            "prompt": "Copy: " + " ".join(f"w{(number * 7 + place) % 100}" for place in range(length)),
+            "target": " ".join(f"w{(number * 7 + place) % 100}" for place in range(length)),
+            "predicted": [f"w{(number * 7 + place) % 100}" for place in range(length - 1)],
+            "first_error": length - 1,
+            "kind": "stopped early",
+        }
+        for length in range(TRAINED + 1, lengths + 1, max(1, (lengths - TRAINED) // 3))
+        for number in range(of_each)
+    ]
+
+
+FINISHED = {
+    "steps": 10_000,
+    "best_step": 9000,
+    "best_validation": 1.0,
+    "diverged_at": None,
+    "trained_together": 15,
+    "seconds_together": 900.0,
+}
+
+
+def write(folder: Path, runs: int, lengths: int, collected: bool, of_each: int = 1) -> None:
+    every = list(descriptions(runs, lengths))
+    make_folder(folder)
+    order = {key: list(dict.fromkeys(run[key] for run in every)) for key in ("task", "encoding")}
+    seeds = sorted({run["seed"] for run in every})
+    study = {"task_order": order["task"], "encoding_order": order["encoding"], "seeds": seeds}
+    write_json(folder / "study.json", {"name": "load", "summary": "Made-up numbers.", **study})
+    if collected:
+        write_rows(folder / "runs.jsonl", ({"description": run, "finished": FINISHED} for run in every))
+        write_fitting(folder / "rows.jsonl", (row for run in every for row in rows(run, lengths)))
+        write_fitting(folder / "failures.jsonl", (row for run in every for row in failures(run, lengths, of_each)))
+        return
+    for run in every:
+        path = folder / run["task"] / run["encoding"] / f"seed-{run['seed']}-{run['fingerprint']}"
+        path.mkdir(parents=True)
+        # Plain writes: waiting for the disk 80,000 times takes hours.
+        (path / "run.json").write_text(_json(run))
+        (path / "rows.jsonl").write_text("".join(_json(row) + "\n" for row in rows(run, lengths)))
+        (path / "failures.jsonl").write_text("".join(_json(row) + "\n" for row in failures(run, lengths, of_each)))
+        (path / "finished.json").write_text(_json(FINISHED))
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def measure(command: list[str]) -> None:
+    """Of the command and its children; what it prints goes nowhere but to a file's size."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": "200"}, check=False)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    print(f"{seconds:.1f} CPU s, {peak:,.0f} MB at most, {len(done.stdout):,} bytes printed, exit {done.returncode}")
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["measure"]:
+        measure(sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["write"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--lengths", type=int, default=40)
+    parser.add_argument("--collected", action="store_true")
+    given = parser.parse_args()
+    write(given.folder, given.runs, given.lengths, given.collected)
+
+
+if __name__ == "__main__":
+    main()
