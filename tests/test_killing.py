@@ -11,8 +11,6 @@ from lengthwise.leftovers import clear_leftovers, clear_leftovers_of, remove_emp
 
 NOWHERE = Path("world")
 NAMES = [command.name for command in killing.commands(NOWHERE)]
-LEAVING = ("collect", "report", "report csv")
-"""What they write is right; `records.files.replace` does not yet remove what a killed process was writing."""
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +24,7 @@ def test_killed_and_run_again_it_leaves_the_same_files(name: str, world: Path, t
     count = killing.undisturbed(command, world, tmp_path / "undisturbed")
     assert count > 2, "else the hook sees nothing"
     for moments in killing.moments_of(count, 3):
-        try:
-            killing.kill(command, world, tmp_path / "undisturbed", tmp_path / "killed", moments)
-        except AssertionError as error:
-            if name in LEAVING and "missing []" in str(error) and ".partial" in str(error):
-                pytest.xfail(str(error))
-            raise
+        killing.kill(command, world, tmp_path / "undisturbed", tmp_path / "killed", moments)
 
 
 def test_the_child_dies_before_the_operation_that_it_was_told(world: Path, tmp_path: Path) -> None:

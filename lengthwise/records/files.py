@@ -10,12 +10,14 @@ from typing import Any
 from lengthwise.door import MissingFile as MissingFile
 from lengthwise.door import Schema, blocks_of_lines, parse_json, read_text, refuse_deep
 from lengthwise.errors import RunError
+from lengthwise.leftovers import clear_leftovers_of, partial_of
 
 
 def replace(path: Path, write: Callable[[Path], object]) -> None:
     """Calls `write` with a temporary path beside `path`, then puts the finished file in place."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_of(path)
     try:
+        clear_leftovers_of(path)
         write(partial)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
