@@ -120,8 +120,10 @@ def remove_finished(runs: Sequence[Run], directory: StudyDirectory, held: Collec
     begun = _begun(directory)
     for folder in sorted(directory.fleets.glob("*")):
         members = begun.get(folder.name, [])
-        finished = all(each in known and run_directory(directory, known[each]).is_finished for each in members)
-        if folder.name not in held and finished:
+        over = all(each in known and run_directory(directory, known[each]).is_finished for each in members)
+        if not members:
+            over = not any(folder.glob("*.safetensors"))  # a state is never thrown away unread
+        if folder.name not in held and over:
             shutil.rmtree(folder, ignore_errors=True)
 
 
