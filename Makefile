@@ -9,7 +9,7 @@ $(BIN)/ruff format --check .
 $(BIN)/pyrefly check --summarize-errors
 endef
 
-.PHONY: demo test test-fast pages format clean
+.PHONY: demo test test-fast fuzz pages format clean
 
 demo: $(INSTALLED)  ## Five encodings meet sequences twice as long as they were trained on
 	$(BIN)/lengthwise run quickstart --device cpu
@@ -24,6 +24,9 @@ test: $(INSTALLED)  ## The whole test suite, with style and types
 test-fast: $(INSTALLED)  ## The same without the slow tests, in a minute and a half on two cores
 	$(CHECKS)
 	$(BIN)/pytest -n 2 --dist loadfile -m 'not slow'
+
+fuzz: $(INSTALLED)  ## Every hostile input there is, each in a process of its own
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py
 
 pages: $(INSTALLED)  ## README.md, docs/results.md and their pictures, anew from results/
 	$(BIN)/python docs/pages/render.py

@@ -8,16 +8,20 @@ import ast
 import importlib
 import importlib.util
 import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
+from lengthwise.door import SMALL, read_text, visible
 from lengthwise.errors import UserError, nearest
 
 VARIABLE = "LENGTHWISE_PATH"
@@ -104,19 +108,29 @@ class Registry:
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
             try:
-                spec.loader.exec_module(module)
-            except Exception as error:
+                with _limited(PATIENCE):
+                    spec.loader.exec_module(module)
+            except _TooLong:
                 del sys.modules[name]
-                raise UserError(f"{file} could not be imported: {type(error).__name__}: {error}") from error
+                raise UserError(f"{file} could not be imported: it takes more than {PATIENCE:g} seconds") from None
+            except (Exception, _Ended) as error:
+                del sys.modules[name]
+                said = visible(" ".join(f"{_kind(error)}: {error}".split()), 500)
+                raise UserError(f"{file} could not be imported: {said}") from error
+            except BaseException:
+                del sys.modules[name]
+                raise
         return sys.modules[name]
 
 
 def _read_entries(file: Path) -> Iterator[Entry]:
     """Reads the source instead of importing it, so that `lengthwise list` does not wait for torch."""
     try:
-        module = ast.parse(file.read_text(), filename=str(file))
+        module = ast.parse(read_text(file, SMALL, UserError), filename=str(file))
     except SyntaxError as error:
         raise UserError(f"{file}:{error.lineno}: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # what a parser of Python says to what is none
+        raise UserError(f"{file} is no Python: {error}") from error
     for node in module.body:
         if not isinstance(node, ast.ClassDef):
             continue
@@ -149,20 +163,85 @@ def _refuse_other_folders(root: Path) -> None:
         raise UserError(f"{VARIABLE} names {str(root)!r}, which holds no folder named {told}{hint}")
 
 
+PATIENCE = 20.0
+"""Seconds that a hook may take when it is asked for a few things; those of files that are read for a study may more."""
+
+
+class _TooLong(BaseException):
+    """Not an Exception: hooks may catch those."""
+
+
 @contextmanager
 def asking(what: str, cls: type, hook: str, but: type[Exception] = UserError) -> Iterator[None]:
     """Around a call of code that others wrote: what fails there is one line with the file, the line and the hook.
 
     `what`: for example `task alternate`. Errors of the kind `but` go through, and those that are for users anyhow.
+    Code that ends the program, or that does not end itself, fails as well.
     """
+    reads = hook in ("Config", "__init__") and cls.__module__.startswith("lengthwise.")  # a user's examples, say
     try:
-        yield
+        with _limited(None if reads else PATIENCE):
+            yield
     except (UserError, but):
         raise
-    except Exception as error:
+    except _TooLong:
+        raise UserError(f"{written_in(what, cls)}: {hook} takes more than {PATIENCE:g} seconds") from None
+    except (Exception, _Ended) as error:
         places = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == file_of(cls)]
-        said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        said = visible(" ".join(f"{_kind(error)}: {error}".split()).removesuffix(":"), 500)
         raise UserError(f"{written_in(what, cls, *places[-1:])}: {hook} fails: {said}") from error
+
+
+class _Ended(BaseException):
+    """SystemExit or KeyboardInterrupt that code raised itself."""
+
+
+def _kind(error: BaseException) -> str:
+    return type(error.__cause__ if isinstance(error, _Ended) else error).__name__
+
+
+@contextmanager
+def _limited(seconds: float | None) -> Iterator[None]:
+    """Within, code that takes longer is stopped, and what would end the program is an error, but for Ctrl-C.
+
+    Only the main thread hears of signals; elsewhere nothing is limited. A timer of others that would ring earlier is
+    left alone, any other goes on afterwards.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    began, others = time.monotonic(), signal.getitimer(signal.ITIMER_REAL)[0] if main else 0.0
+    times = main and seconds is not None and not 0 < others <= seconds
+    hears = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    pressed = False
+
+    def late(_number: int, _frame: FrameType | None) -> None:
+        raise _TooLong
+
+    def press(_number: int, _frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, late) if times else None
+    if hears:
+        signal.signal(signal.SIGINT, press)
+    try:
+        if times and seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    except SystemExit as error:
+        raise _Ended("it ends the program") from error
+    except KeyboardInterrupt as error:
+        if pressed or not hears:
+            raise
+        raise _Ended("it ends the program") from error
+    finally:
+        if times:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+            if others:
+                signal.setitimer(signal.ITIMER_REAL, max(0.001, others - (time.monotonic() - began)))
+        if hears:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def written_in(what: str, cls: type, line: int | None = None) -> str:

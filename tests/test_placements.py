@@ -74,7 +74,7 @@ def test_settings_are_words_tables_and_strict() -> None:
     for bad, told in {
         "randomised": "did you mean 'randomized'",
         "randomized(rnage=3)": "did you mean 'range'",
-        "randomized(range=0)": "must be 1 to 100,000",
+        "randomized(range=0)": "must be 1 to 100,000, not 0",
         "randomized(range=many)": "look like randomized",
         "randomized(": "is a name such as",
     }.items():

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lengthwise.door import visible
 from lengthwise.encodings.contribution import Contribution, RowColumnBias, Scores
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
@@ -30,36 +31,95 @@ class Question:
     answer: str
     """What must come back, in words."""
     fits: Callable[[Any], bool]
+    parameter: Tensor | None = None
+    """Whose initial values it asks for."""
 
 
 def check(encoding: Encoding) -> None:
     """Calls everything that the encoding contributes; what is wrong is one line that names the file and the hook.
 
-    Parameters need no values: nothing but shapes is looked at.
+    Everything is asked twice: the answers must be the same, finite, and change nothing that was given.
     """
     what, cls = f"encoding {encoding.name}", type(encoding)
+    first, second = _answers(encoding), _answers(encoding)
+    for (hook, answer), (_, again) in zip(first, second, strict=True):
+        if not _equal(answer, again):
+            raise UserError(f"{written_in(what, cls)}: {hook} must answer the same when it is asked twice")
+
+
+def _answers(encoding: Encoding) -> list[tuple[str, Any]]:
+    what, cls = f"encoding {encoding.name}", type(encoding)
+    answers: list[tuple[str, Any]] = []
 
     def put(question: Question, verb: str) -> Any:
+        given = [each for each in getattr(question.ask, "args", ()) if isinstance(each, Tensor)]
+        given += [sample.layout.query_positions_BT, sample.layout.key_positions_BS]
+        before = [each.clone() for each in given]
         with asking(what, cls, question.hook), torch.no_grad():
             found = question.ask()
+        where = f"{written_in(what, cls)}: {question.hook}"
         if not question.fits(found):
-            told = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
-            raise UserError(f"{written_in(what, cls)}: {question.hook} must {verb} {question.answer}, not {told}")
+            told = tuple(found.shape) if isinstance(found, Tensor) else visible(repr(found))
+            raise UserError(f"{where} must {verb} {question.answer}, not {told}")
+        if not all(map(torch.equal, given, before)):
+            raise UserError(f"{where} must not change what it is given")
+        for tensor in _tensors(found):
+            if not tensor.is_floating_point():
+                raise UserError(f"{where} must {verb} of floating point, not of {tensor.dtype}")
+            odd = tensor.isnan() | (tensor == math.inf) | ((tensor == -math.inf) & (question.hook not in HIDING))
+            if not tensor.is_meta and bool(odd.any()):
+                raise UserError(f"{where} must {verb} finite, not {tensor[odd][0].item()}")
+        answers.append((question.hook, found))
         return found
 
     with asking(what, cls, "last_position"):
         sample = _Sample.of(encoding)
     for question in _questions(encoding, sample):
-        put(question, "return")
+        found = put(question, "return")
+        if question.parameter is not None:
+            _fill(question.parameter, found)
     numbers = put(_numbers_question(encoding, sample), "return")
     # Asked as a layer asks: one that does not say `reads_layer` is not told of a layer here either.
-    layout = sample.layout.at_layer(0, torch.zeros(sample.B, sample.T, encoding.geometry.width), numbers)
+    layout = sample.layout.at_layer(0, _normal(sample.B, sample.T, encoding.geometry.width), numbers)
     asked = Question(
         "contribute", lambda: layout.contribution(encoding), "a Contribution", lambda x: isinstance(x, Contribution)
     )
     contribution = put(asked, "return")
     for question in _questions_of(contribution, encoding, replace(sample, layout=layout)):
         put(question, "be")
+    return answers
+
+
+HIDING = ("distance_bias", "row_column_bias", "score")
+"""Where minus infinity hides a key."""
+
+
+@torch.no_grad()
+def _fill(parameter: Tensor, initial: Any) -> None:
+    """As training begins it; what has no values yet gets zeros, so that answers are numbers."""
+    if isinstance(initial, Tensor):
+        parameter.copy_(initial)
+    elif initial is not None:
+        parameter.copy_(_normal(*parameter.shape) * float(initial))
+    elif not bool(parameter.isfinite().all()):
+        parameter.zero_()
+
+
+def _normal(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def _tensors(found: Any) -> list[Tensor]:
+    parts = [found.row_BHT, found.column_BHS] if isinstance(found, RowColumnBias) else [found]
+    return [part for part in parts if isinstance(part, Tensor)]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Contribution):
+        return True  # its parts are asked for one by one
+    if tensors := _tensors(one):
+        return len(tensors) == len(_tensors(other)) and all(map(torch.equal, tensors, _tensors(other)))
+    return one == other
 
 
 @dataclass(frozen=True)
@@ -85,15 +145,16 @@ class _Sample:
 
 def _questions(encoding: Encoding, sample: _Sample) -> Iterator[Question]:
     B, T, D = sample.B, sample.T, encoding.geometry.width
-    x_BTD = torch.zeros(B, T, D)
-    yield _exact("embed", partial(encoding.embed, x_BTD, sample.layout.query_positions_BT), "(B, T, width)", B, T, D)
     for name, parameter in encoding.named_parameters():
         yield Question(
             "initial",
             partial(encoding.initial, name, torch.Generator()),
             f"a number, a tensor of {tuple(parameter.shape)} or None for {name!r}",
             partial(_is_initial, parameter.shape),
+            parameter,
         )
+    x_BTD = _normal(B, T, D)
+    yield _exact("embed", partial(encoding.embed, x_BTD, sample.layout.query_positions_BT), "(B, T, width)", B, T, D)
     yield Question("resolved", lambda: json.loads(json.dumps(encoding.resolved())), "a table", _is_table)
 
 
@@ -101,7 +162,7 @@ def _numbers_question(encoding: Encoding, sample: _Sample) -> Question:
     B, S = sample.B, sample.S
     return Question(
         "token_numbers",
-        partial(encoding.token_numbers, torch.zeros(B, S, encoding.geometry.width)),
+        partial(encoding.token_numbers, _normal(B, S, encoding.geometry.width)),
         f"(B, T, numbers) = ({B}, {S}, any) or None",
         lambda x: x is None or (_is_tensor(x, 3) and x.shape[:2] == (B, S)),
     )
@@ -111,7 +172,7 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
     """What is asked of each part of a contribution; the hook is named as the part is."""
     B, T, S, layout, geometry = sample.B, sample.T, sample.S, sample.layout, encoding.geometry
     H, K = geometry.heads, geometry.head_width
-    q_BHTK, k_BHSK = torch.zeros(B, H, T, K), torch.zeros(B, H, S, K)
+    q_BHTK, k_BHSK = _normal(B, H, T, K), _normal(B, H, S, K)
     query_BT, key_BS = layout.query_positions_BT, layout.key_positions_BS
     if (rotation := contribution.rotation) is not None:
         asked = {"angles": rotation.angles, "key_angles": rotation.key_angles}
@@ -159,7 +220,7 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
             f"a whole number from 1 up, or {H} of them",
             lambda x: _is_window(x) or (isinstance(x, tuple) and len(x) == H and all(map(_is_window, x))),
         )
-    logits_BHTS = torch.zeros(B, H, T, S)
+    logits_BHTS = _normal(B, H, T, S)
     if contribution.score is not None:
         scores = Scores(logits_BHTS, q_BHTK, k_BHSK, layout, geometry.logit_scale, None)
         yield Question(

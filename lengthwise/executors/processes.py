@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 from lengthwise import configuration
+from lengthwise.door import visible
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.claims import Claims
 from lengthwise.runtime import Listener
@@ -51,17 +53,35 @@ def run_in_workers(
         "deterministic": deterministic,
     }
     processes = [_start() for _ in range(workers)]
+    greeted: set[int] = set()
+    """Workers that were told what they work on."""
 
-    def serve(process: subprocess.Popen[str]) -> None:
+    def work(number: int, fleet: FleetPlan, listener: Listener) -> None:
+        """In worker `number`; one that dies is replaced, once for each fleet."""
+        message = {"runs": [run.fingerprint for run in fleet.runs]}
+        for again in (False, True):
+            try:
+                if number not in greeted:
+                    greeted.add(number)
+                    _send(processes[number], setting)
+                _send(processes[number], message)
+                _follow(processes[number], listener)
+                return
+            except WorkerDied as error:
+                if again or stopping.is_set() or not errors.empty():
+                    raise
+                listener.note(f"{error}; trying {fleet.name} once more in a new process")
+                greeted.discard(number)
+                processes[number] = _start()
+
+    def serve(number: int) -> None:
         try:
-            _send(process, setting)
             while errors.empty() and not stopping.is_set():
                 with claims.next() as fleet:
                     if fleet is None:
                         return
                     listener = watch(claims.worked - 1, max(total, claims.worked), fleet) if watch else Listener()
-                    _send(process, {"runs": [run.fingerprint for run in fleet.runs]})
-                    _follow(process, listener)
+                    work(number, fleet, listener)
                     listener.done()
         except Exception as error:
             if stopping.is_set():
@@ -70,7 +90,7 @@ def run_in_workers(
             for other in processes:
                 other.kill()
 
-    threads = [threading.Thread(target=serve, args=(process,), daemon=True) for process in processes]
+    threads = [threading.Thread(target=serve, args=(number,), daemon=True) for number in range(workers)]
     try:
         for thread in threads:
             thread.start()
@@ -116,15 +136,21 @@ def _start() -> subprocess.Popen[str]:
 
 def _send(process: subprocess.Popen[str], message: dict[str, Any]) -> None:
     assert process.stdin is not None
-    process.stdin.write(json.dumps(message) + "\n")
-    process.stdin.flush()
+    try:
+        process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
+    except OSError:  # a pipe without an end; elsewhere that would be taken for a closed terminal
+        raise _died(process) from None
 
 
 def _follow(process: subprocess.Popen[str], listener: Listener) -> None:
     """Passes on what a worker says, until its fleet is finished."""
     assert process.stdout is not None
     for line in process.stdout:
-        message = json.loads(line)
+        try:
+            message = json.loads(line)
+        except ValueError:  # cut off in the middle of a line
+            break
         match message["kind"]:
             case "step":
                 listener.step(message["step"], message["steps"])
@@ -136,7 +162,25 @@ def _follow(process: subprocess.Popen[str], listener: Listener) -> None:
                 return
             case "error":
                 raise (RunError if message["exit_code"] == 1 else UserError)(message["text"])
-    raise RunError(
-        f"a worker process ended unexpectedly (exit code {process.wait()}); "
-        "run the same command again to resume, with --workers 1 to see more"
-    )
+            case "died":
+                raise _died(process, message["text"])
+    raise _died(process)
+
+
+class WorkerDied(RunError):
+    """A worker ended without being asked to."""
+
+
+def _died(process: subprocess.Popen[str], reason: str = "") -> WorkerDied:
+    try:
+        code = process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    if not reason:
+        reason = f"exit code {code}"
+        with suppress(ValueError):
+            reason = f"killed by {signal.Signals(-code).name}" if code < 0 else reason
+        reason += ", perhaps for want of memory" * (code == -signal.SIGKILL)
+    told = "run the same command again to resume, with --workers 1 to see more"
+    return WorkerDied(f"a worker process ended unexpectedly ({visible(reason, 500)}); {told}")

@@ -26,21 +26,27 @@ SAY_EVERY = 0.2
 def main() -> None:
     say = _Speaker()
     requests = _requests()
+    try:
+        work(say, requests)
+    except UserError as error:
+        say.line({"kind": "error", "text": str(error), "exit_code": error.exit_code})
+    except Exception as error:  # of a device, or ours: this process may be beyond repair, the next one need not be
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        say.line({"kind": "died", "text": said})
+
+
+def work(say: "_Speaker", requests: "Queue[dict[str, Any]]") -> None:
+    """Trains whatever it is told to, one fleet after the other."""
     setting = requests.get()
     if setting["deterministic"]:
         be_deterministic()
     study = study_from(setting["study"])
     by_fingerprint = {run.fingerprint: run for run in study.runs()}
     directory, device = StudyDirectory(Path(setting["folder"])), torch.device(setting["device"])
+    listener = Listener(step=say.step, note=say.note, rows=say.rows)
     while True:
         fleet = FleetPlan(tuple(by_fingerprint[fingerprint] for fingerprint in requests.get()["runs"]))
-        try:
-            train_fleet(
-                fleet, directory, device, Listener(step=say.step, note=say.note, rows=say.rows), setting["save_every"]
-            )
-        except UserError as error:
-            say.line({"kind": "error", "text": str(error), "exit_code": error.exit_code})
-            return
+        train_fleet(fleet, directory, device, listener, setting["save_every"])
         say.line({"kind": "finished"})
 
 

@@ -3,10 +3,12 @@
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from lengthwise import configuration, registry
 from lengthwise.errors import UserError
+from lengthwise.placements.check import check_placement
 from lengthwise.placements.placement import Placement
 
 CONSECUTIVE = "consecutive"
@@ -29,7 +31,14 @@ def placement_words(choice: str | Mapping[str, Any]) -> str:
     placement = make_placement(choice)
     settings = configuration.table(placement.config)
     told = ",".join(f"{key}={value}" for key, value in settings.items())
-    return placement.name + (f"({told})" if told else "")
+    words = placement.name + (f"({told})" if told else "")
+    _check(words, type(placement))
+    return words
+
+
+@lru_cache(maxsize=256)
+def _check(words: str, _written: type) -> None:
+    check_placement(make_placement(words))
 
 
 def _settings(choice: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -26,18 +26,32 @@ def check(task: Task, train: Span, test: Span) -> None:
     what, cls = f"task {task.name}", type(task)
     with asking(what, cls, "symbols"):
         known = len(task.vocabulary)
+        again = tuple(task.symbols()) == tuple(task.symbols())
+    if not again:
+        raise UserError(f"{written_in(what, cls)}: symbols must be the same when they are asked for twice")
     for span in (train, test):
         with asking(what, cls, "buckets"):
             buckets = sorted(task.buckets(span), key=task.length_of)
         for bucket in dict.fromkeys((*buckets[:1], *buckets[-1:])):
             with asking(what, cls, "chance"):
-                chance = float(task.chance(bucket))
+                chance, again = float(task.chance(bucket)), float(task.chance(bucket))
+            if chance != again and chance == chance:
+                raise UserError(f"{written_in(what, cls)}: chance({bucket}) is {chance:g}, then {again:g}")
             if not 0 <= chance <= 1:
                 raise UserError(f"{written_in(what, cls)}: chance({bucket}) must be 0 to 1, not {chance:g}")
             with asking(what, cls, "draw"):
-                wrong = _wrong(task.draw(bucket, COUNT, stream(0, "check", task.name, bucket)), known)
+                drawn, once_more = (task.draw(bucket, COUNT, stream(0, "check", task.name, bucket)) for _ in range(2))
+                wrong = _wrong(drawn, known) or _differ(drawn, once_more)
             if wrong:
                 raise UserError(f"{written_in(what, cls)}: draw({bucket}, count={COUNT}) {wrong}")
+
+
+def _differ(drawn: list[Column], again: list[Column]) -> str:
+    """Examples must come from the generator that is given, and from nothing else."""
+    same = len(drawn) == len(again) and all(
+        part == other and np.array_equal(ids, others) for (part, ids), (other, others) in zip(drawn, again, strict=True)
+    )
+    return "" if same else "must return the same examples for the same generator"
 
 
 def _wrong(columns: list[Column], known: int) -> str:

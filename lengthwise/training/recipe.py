@@ -13,6 +13,8 @@ from lengthwise.placements.placement import Placement
 from lengthwise.tasks.file import fingerprint
 from lengthwise.tasks.task import Span, Task
 
+MOST_TOKENS_OF_A_WORD = 10_000
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -54,6 +56,8 @@ class DataConfig:
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise ValueError(f"{name} must be {smallest} or more, not {value}")
+        if (most := max(self.prefix_tokens, self.separator_tokens)) > MOST_TOKENS_OF_A_WORD:
+            raise ValueError(f"prefix_tokens and separator_tokens are at most {MOST_TOKENS_OF_A_WORD:,}, not {most:,}")
         for name in ("train_lengths", "test_lengths"):
             if getattr(self, name) is not None:
                 try:
