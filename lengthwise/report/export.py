@@ -8,11 +8,8 @@ from lengthwise.records.files import write_text
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.rows import Results
 from lengthwise.report.model import summaries
-from lengthwise.report.model.data_tables import data_tables
-from lengthwise.report.model.finding_values import finding_values, head_values
-from lengthwise.report.model.findings import analysed, relevant
-from lengthwise.report.model.run_tables import failure_values
-from lengthwise.report.model.table_csv import to_csv
+from lengthwise.report.model.findings import relevant
+from lengthwise.report.table_files import write_tables
 
 ENDINGS = {".html": "html", ".md": "markdown", ".svg": "svg", ".png": "png"}
 """What a file's name says of its format."""
@@ -63,13 +60,7 @@ def _markdown(results: Results, analysis: AnalysisRows, path: Path, kind: str) -
 
 
 def _tables(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
-    make_folder(path)
-    tasks = analysed(results, analysis)
-    found = [*data_tables(results), failure_values(results), *finding_values(analysis, tasks)]
-    if analysis.heads:
-        found.append(head_values(analysis, tasks))
-    for table in found:
-        write_text(path / f"{table.name}.csv", to_csv(table))
+    write_tables(results, analysis, path)
 
 
 def _pictures(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
