@@ -177,7 +177,7 @@ def test_damaged_results_are_named(lengthwise: Call, study: Path) -> None:
     whole = run.read_text()
     run.write_text(whole[:100])
     code, _, error = lengthwise("show", "runs/mine")
-    assert code == 1 and f"{run} is damaged" in error
+    assert code == 1 and f"{run} is no JSON" in error
     run.write_text(whole)
     rows = run.with_name("rows.jsonl")
     rows.write_text("rubbish\n" + rows.read_text())

@@ -17,6 +17,7 @@ from lengthwise.cli.bench import bench_app
 from lengthwise.cli.extend import extend_app
 from lengthwise.cli.language import language_app
 from lengthwise.cli.theory import theory_app
+from lengthwise.door import shown, visible
 from lengthwise.errors import UserError
 from lengthwise.listing import component_rows, study_rows, task_rows
 
@@ -194,9 +195,10 @@ def compare_command(
 ) -> None:
     """Lay results beside the published ones, cell by cell."""
     from lengthwise.records.comparison import compare
+    from lengthwise.report.model.displayed import displayed
     from lengthwise.report.terminal.comparison import comparison_tables
 
-    comparison = compare(_finished(runs), checkpoint)
+    comparison = compare(displayed(_finished(runs)), checkpoint)
     if as_json:
         console.print_json(json.dumps({"with": reference, **dataclasses.asdict(comparison)}))
         return
@@ -242,7 +244,7 @@ def collect_command(
     results = merge([load_results(folder) for folder in runs])
     collect(results, out, failures)
     if results.unfinished:
-        names = ", ".join(results.unfinished)
+        names = ", ".join(map(visible, results.unfinished))
         told = f"unfinished, only their names go along: {names}"
         messages.print(told, style="yellow", markup=False, soft_wrap=True)
     console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
@@ -285,7 +287,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        messages.print(f"[bold red]error:[/bold red] {_plain(str(error))}", highlight=False, soft_wrap=True)
+        messages.print(f"[bold red]error:[/bold red] {_plain(shown(str(error)))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
 
 
@@ -295,7 +297,7 @@ def _finished(runs: Path) -> "Results":
 
     results = load_results(runs)
     for name in results.unfinished:
-        messages.print(f"unfinished: {name}", style="yellow", markup=False)
+        messages.print(f"unfinished: {visible(name)}", style="yellow", markup=False)
     if not results.runs:
         raise UserError(f"no run in {runs} is finished yet; `lengthwise run` goes on with it")
     return results

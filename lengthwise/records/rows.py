@@ -16,7 +16,7 @@ from lengthwise.door import Table, visible
 from lengthwise.errors import RunError, UserError
 from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.failure_files import FailureFile, RunFailures
-from lengthwise.records.files import REMEDY, iterate_rows, read_json, write_json, write_rows
+from lengthwise.records.files import REMEDY, iterate_rows, read_json, reading_error, write_json, write_rows
 from lengthwise.records.findings import read_all_findings, write_packed_findings
 from lengthwise.records.packed import fitting, is_there, write_fitting
 from lengthwise.records.row_files import rows_by_run
@@ -221,8 +221,16 @@ class Results:
 
 def load_results(path: Path) -> Results:
     """The results in a study's folder, or in one that they were collected into."""
-    with collector_paused():
-        return _load(path)
+    try:
+        with collector_paused():
+            next(path.iterdir(), None)  # a folder that may not be read must not look like an empty one
+            return _load(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"no such folder: {path}; it is made by `lengthwise run`") from None
+    except OSError as error:
+        raise reading_error(error, path) from None
+    except ValueError:  # a null in it
+        raise UserError(f"{str(path)!r} is no name of a folder") from None
 
 
 @contextmanager
@@ -239,8 +247,6 @@ def collector_paused() -> Iterator[None]:
 
 
 def _load(path: Path) -> Results:
-    if not path.is_dir():
-        raise UserError(f"no such folder: {path}; it is made by `lengthwise run`")
     directories = StudyDirectory(path).runs()
     if (path / COLLECTED).exists():
         if directories:

@@ -8,6 +8,7 @@ from lengthwise.records.files import write_text
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.rows import Results
 from lengthwise.report.model import summaries
+from lengthwise.report.model.displayed import displayed, displayed_findings
 from lengthwise.report.model.findings import relevant
 from lengthwise.report.table_files import write_tables
 
@@ -26,6 +27,8 @@ def write_report(
     Tables as CSV are a folder; so are figures as SVG or PNG, unless `out` names a file: then it gets the curves alone.
     """
     summaries.require_runs(results)
+    results = displayed(results)
+    analysis = displayed_findings(analysis) if analysis else None
     kind = kind or (ENDINGS.get(out.suffix.lower()) if out else "html")
     if kind is None:
         raise UserError(

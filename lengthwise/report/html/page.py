@@ -1,6 +1,7 @@
 """One self-contained HTML page about a study; it loads nothing from anywhere."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from lengthwise.report.model.accuracy_tables import (
 from lengthwise.report.model.attention_distances import VARIANTS
 from lengthwise.report.model.data_tables import data_tables
 from lengthwise.report.model.difference_tables import difference_table, task_difference_table
+from lengthwise.report.model.displayed import displayed, displayed_findings
 from lengthwise.report.model.finding_tables import distance_table, first_error_table, probe_table, statistics_table
 from lengthwise.report.model.findings import TaskFindings, relevant
 from lengthwise.report.model.length_curves import LengthCurves, curves_of, shared_span
@@ -62,6 +64,7 @@ LARGEST, FEWEST_RUNS = 5_000_000, 20
 def write_page(results: Results, path: Path, analysis: AnalysisRows | None = None) -> None:
     """Writes the report of `results` to `path`; `analysis`: what was found by looking into the runs."""
     summaries.require_runs(results)
+    results, analysis = displayed(results), displayed_findings(analysis or AnalysisRows())
     most, folder = MOST_RUNS, path.with_name(f"{path.stem}-tables")
     while True:
         part = page_part(results, most)
@@ -120,9 +123,20 @@ def templates(signs: Styles) -> jinja2.Environment:
 
 
 def embedded(value: Any) -> Markup:
-    """JSON that may stand between script tags."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """JSON that may stand between script tags; what is no finite number is null, as JSON has no other word for it."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def content(results: Results, most_failures: int) -> dict[str, Any]:
