@@ -29,6 +29,7 @@ from lengthwise.records.comparison import compare
 from lengthwise.records.findings import load_analysis
 from lengthwise.records.rows import collect, load_results
 from lengthwise.report.export import write_report
+from lengthwise.report.model.displayed import displayed
 from lengthwise.report.terminal.comparison import comparison_tables
 from lengthwise.report.terminal.show import show_tables
 
@@ -344,7 +345,7 @@ def _show(folder: Path, out: Path) -> None:
 
 
 def _compare(folder: Path, out: Path) -> None:
-    for table in comparison_tables(compare(load_results(folder), "best")):
+    for table in comparison_tables(compare(displayed(load_results(folder)), "best")):
         with Path(os.devnull).open("w") as nowhere:
             Console(file=nowhere, width=120).print(table)
 
