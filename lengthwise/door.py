@@ -4,6 +4,7 @@ An error names the file, the line or field, what was expected and what to do. No
 neither that a path is a file, nor how large it is, nor how deeply it is nested, nor what stands in it.
 """
 
+import errno
 import gzip
 import io
 import json
@@ -39,6 +40,12 @@ class MissingFile(RunError):
 # Files
 
 
+def _not_read(path: Path, problem: OSError) -> str:
+    if problem.errno in (errno.EACCES, errno.EPERM):
+        return f"not allowed to read {path}; ask its owner for the right to"
+    return f"cannot read {path}: {problem.strerror or problem}"
+
+
 def refuse_unreadable(path: Path, most: int, error: type[UserError] = RunError) -> None:
     """Refuses what is no plain file of at most `most` bytes: folders, pipes and devices among them."""
     try:
@@ -46,7 +53,7 @@ def refuse_unreadable(path: Path, most: int, error: type[UserError] = RunError) 
     except FileNotFoundError:
         raise (MissingFile if error is RunError else error)(f"no such file: {path}") from None
     except OSError as problem:
-        raise error(f"cannot read {path}: {problem.strerror or problem}") from None
+        raise error(_not_read(path, problem)) from None
     except ValueError:
         raise error(f"{str(path)!r} is no name of a file") from None
     if not stat.S_ISREG(found.st_mode):
@@ -62,7 +69,7 @@ def read_bytes(path: Path, most: int = LARGE, error: type[UserError] = RunError)
         with path.open("rb") as file:
             content = file.read(most + 1)
     except OSError as problem:
-        raise error(f"cannot read {path}: {problem.strerror or problem}") from None
+        raise error(_not_read(path, problem)) from None
     if len(content) > most:
         raise error(f"{path} grows while it is read; at most {most:,} bytes are")
     return content
@@ -102,7 +109,7 @@ def blocks_of_lines(path: Path, most: int = LARGE, error: type[UserError] = RunE
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise error(f"{path} is damaged: no whole gzip file; restore it, or make it again") from None
     except OSError as problem:
-        raise error(f"cannot read {path}: {problem.strerror or problem}") from None
+        raise error(_not_read(path, problem)) from None
 
 
 def _opened(path: Path) -> io.BufferedReader | gzip.GzipFile:
@@ -142,7 +149,8 @@ def parse_json(text: str, where: str, error: type[UserError] = RunError, numbers
     try:
         return json.loads(text, parse_constant=_no_constant, **checks)
     except json.JSONDecodeError as problem:
-        raise error(f"{where} is no JSON: {problem.msg} (line {problem.lineno}, column {problem.colno})") from None
+        place = f"line {problem.lineno}, column {problem.colno}"
+        raise error(f"{where} is no JSON: {problem.msg} ({place}); mend the file, or make it again") from None
     except ValueError as problem:
         raise error(f"{where}: {problem}") from None
 
@@ -247,6 +255,11 @@ def visible(text: str, most: int = 200) -> str:
     """The text as it may be shown: what cannot be seen is written out, what is too long is cut."""
     shown = "".join(f"\\u{ord(letter):04x}" if is_odd(letter) else letter for letter in text[: most + 1])
     return shown if len(text) <= most else shown[:most] + "…"
+
+
+def shown(message: str) -> str:
+    """The same for what may have several lines and be long."""
+    return "".join(f"\\u{ord(letter):04x}" if is_odd(letter) and letter != "\n" else letter for letter in message)
 
 
 # Schemas

@@ -5,6 +5,7 @@ python tests/load.py measure lengthwise show FOLDER       CPU seconds and peak M
 """
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -23,11 +24,11 @@ TRAINED = 20
 """Of the lengths of a run, those that it is trained on."""
 
 
-def descriptions(runs: int, lengths: int = 40, tasks: int = TASKS, seeds: int = SEEDS) -> Iterator[dict[str, Any]]:
-    """As many encodings as it takes; every run is one of `tasks` x encodings x `seeds`."""
+def descriptions(runs: int, lengths: int = 40) -> Iterator[dict[str, Any]]:
+    """As many encodings as it takes; every run is one of TASKS x encodings x SEEDS."""
     for number in range(runs):
-        rest, seed = divmod(number, seeds)
-        encoding, task = divmod(rest, tasks)
+        rest, seed = divmod(number, SEEDS)
+        encoding, task = divmod(rest, TASKS)
         yield description(f"task-{task:02}", f"encoding-{encoding:03}", seed + 1, f"{number:012x}", lengths)
 
 
@@ -147,8 +148,6 @@ def write(folder: Path, runs: int, lengths: int, collected: bool, of_each: int =
 
 
 def _json(value: Any) -> str:
-    import json
-
     return json.dumps(value)
 
 

@@ -536,3 +536,30 @@ def test_attention_is_explored_by_pointer(analysed: Path, browser: Any) -> None:
         picture = downloaded(tab, panel.get_by_role("button", name="SVG of attention map"))
         root = ElementTree.fromstring(picture)
         assert "w<19>" in {part.text for part in root.iter()} and "cursor" not in picture
+
+
+@pytest.mark.slow
+def test_hostile_names_do_nothing(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every field that can hold one; findings are folded up too, where tasks are looked up by name."""
+    from hostile import write_hostile
+
+    monkeypatch.setattr(why_page, "UNFOLDED", 1000)
+    folder = write_hostile(tmp_path)
+    write_page(load_results(folder), tmp_path / "report.html", load_analysis(folder / "analysis"))
+    with Watched(browser, tmp_path / "report.html") as tab:
+        for name in tab.get_by_role("tab").all_inner_texts():
+            choose(tab, name)
+        for value in tab.eval_on_selector_all("#why-task option", "found => found.map((each) => each.value)"):
+            choose(tab, "Why")
+            tab.select_option("#why-task", value)
+            shown = "[...document.querySelectorAll('.why-task')].find((block) => !block.hidden)?.dataset.task"
+            tab.wait_for_function(f"wanted => {shown} === wanted", arg=value)
+        runs = choose(tab, "Runs")
+        runs.locator("#run-table tbody button").first.click()
+        assert "window.hacked" in tab.locator("#run-text").inner_text()
+        tab.locator("#run-close").click()
+        for button in runs.locator("button.download").all():
+            rows = csv.reader(downloaded(tab, button).splitlines())
+            assert not [cell for row in rows for cell in row if cell.startswith(("=", "@"))]
+        assert tab.evaluate("window.hacked") is None
+        assert "\u202e" not in tab.content() and "\x1b" not in tab.content()

@@ -17,7 +17,7 @@ from lengthwise.cli.bench import bench_app
 from lengthwise.cli.extend import extend_app
 from lengthwise.cli.language import language_app
 from lengthwise.cli.theory import theory_app
-from lengthwise.door import is_odd, visible
+from lengthwise.door import is_odd, shown, visible
 from lengthwise.errors import UserError
 from lengthwise.listing import component_rows, study_rows, task_rows
 
@@ -210,9 +210,10 @@ def compare_command(
 ) -> None:
     """Compare results with the published ones, cell by cell."""
     from lengthwise.records.comparison import compare
+    from lengthwise.report.model.displayed import displayed
     from lengthwise.report.terminal.comparison import comparison_tables
 
-    comparison = compare(_finished(runs), checkpoint)
+    comparison = compare(displayed(_finished(runs)), checkpoint)
     if as_json:
         console.print_json(json.dumps({"with": reference, **dataclasses.asdict(comparison)}))
         return
@@ -262,7 +263,7 @@ def collect_command(
     results = merge([load_results(folder) for folder in runs])
     collect(results, out, failures)
     if results.unfinished:
-        names = ", ".join(results.unfinished)
+        names = ", ".join(map(visible, results.unfinished))
         told = f"unfinished, only their names go along: {names}"
         messages.print(told, style="yellow", markup=False, soft_wrap=True)
     console.print(f"Wrote {out}", highlight=False, markup=False, soft_wrap=True)
@@ -312,8 +313,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        said = visible(" ".join(str(error).split("\n")), most=2000)
-        messages.print(f"[bold red]error:[/bold red] {_plain(said)}", highlight=False, soft_wrap=True)
+        messages.print(f"[bold red]error:[/bold red] {_plain(shown(str(error)))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
 
 
@@ -323,7 +323,7 @@ def _finished(runs: Path) -> "Results":
 
     results = load_results(runs)
     for name in results.unfinished:
-        messages.print(f"unfinished: {name}", style="yellow", markup=False)
+        messages.print(f"unfinished: {visible(name)}", style="yellow", markup=False)
     if not results.runs:
         raise UserError(f"no run in {runs} is finished yet; `lengthwise run` resumes it")
     return results

@@ -181,8 +181,8 @@ def _lengths(run: RunResult) -> tuple[tuple[int, ...], ...]:
 
 
 def _other_lengths(run: RunResult) -> str:
-    both = _lengths(run), published.LENGTHS[task_name(run)]
-    ours, theirs = (f"trained on {', tested on '.join(map(_span, lengths))}" for lengths in both)
+    both = _lengths(run), published.LENGTHS.get(task_name(run), ())
+    ours, theirs = (f"trained on {', tested on '.join(map(_span, lengths))}" if lengths else "none" for lengths in both)
     return f"{ours} (published: {theirs})"
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from lengthwise import door
 from lengthwise.errors import RunError, UserError
-from lengthwise.records.files import read_json, storage_error, write_json
+from lengthwise.records.files import STORAGE, read_json, storage_error, write_json
 from lengthwise.records.names import places
 from lengthwise.records.names import plain as plain
 
@@ -233,8 +233,12 @@ def _locked(file: Path, patience: float) -> int | None:
                 os.close(descriptor)
                 return None
             time.sleep(0.05)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError as error:  # a full disk, for one
+        os.close(descriptor)
+        raise storage_error(error, file) from error
     return descriptor
 
 
@@ -253,8 +257,13 @@ def _by_seed(folder: Path) -> dict[str, list[Path]]:
 def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise UserError(f"cannot make the folder {path}: there is a file of that name") from error
     except OSError as error:
-        raise UserError(f"cannot make the folder {path}: {error.strerror}") from error
+        what = STORAGE.get(error.errno or 0, error.strerror)
+        raise UserError(f"cannot make the folder {path}: {what}") from error
+    except ValueError as error:
+        raise UserError(f"{str(path)!r} is no name of a folder") from error
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

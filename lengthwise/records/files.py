@@ -1,8 +1,10 @@
 """Writing files so that a reader sees the old content or the new, never half of it."""
 
+import contextlib
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ def replace(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except BaseException as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong first is what is told
+            partial.unlink(missing_ok=True)
         if isinstance(error, Exception):
             raise storage_error(error, path) from error
         raise
@@ -132,20 +135,52 @@ def refuse_missing(path: Path) -> None:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFile(f"{path} is missing; {REMEDY}") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise reading_error(error, path) from None
+    except ValueError:
+        raise RunError(f"{str(path)!r} is no name of a file") from None
+
+
+STORAGE = {
+    errno.EROFS: "the file system is read-only; choose another folder with --out",
+    errno.EFBIG: "it is larger than the file system or a limit (ulimit -f) allows; choose another folder, or raise it",
+    errno.EIO: "the disk reports an error; nothing already written is lost, but look after the disk first",
+    errno.EACCES: "it is not allowed; ask for the right to write there, or choose another folder with --out",
+    errno.EPERM: "it is not allowed; ask for the right to write there, or choose another folder with --out",
+}
+"""What a disk says, and what to do."""
 
 
 def storage_error(error: Exception, path: Path) -> Exception:
     """A clear error for what a disk can do to us; other errors as they are."""
-    message = str(error).lower()
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    number = error.errno if isinstance(error, OSError) else None
     # safetensors wraps the operating system's error in its own and keeps only the text.
-    if full or "no space left" in message or "os error 28" in message:
+    if number is None and (said := re.search(r"os error (\d+)", str(error))):
+        number = int(said[1])
+    if number in (errno.ENOSPC, errno.EDQUOT) or "no space left" in str(error).lower():
+        what = "your share of the disk is used up" if number == errno.EDQUOT else "the disk is full"
         return RunError(
-            f"the disk is full: {path} could not be written. Nothing already written is lost; "
+            f"{what}: {path} could not be written. Nothing already written is lost; "
             "free some space and run the same command again to continue"
         )
+    if number in STORAGE:
+        return RunError(f"cannot write {path}: {STORAGE[number]}")
     if isinstance(error, OSError):
         return RunError(f"cannot write {path}: {error.strerror or error}")
     return error
+
+
+def remove(path: Path) -> None:
+    """Of a file that need not be there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def reading_error(error: OSError, path: Path) -> RunError:
+    """Tells what may not be read from what is not there."""
+    where = error.filename or path
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return RunError(f"not allowed to read {where}; ask its owner for the right to")
+    return RunError(f"cannot read {where}: {error.strerror or error}")

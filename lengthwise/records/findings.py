@@ -15,7 +15,7 @@ from typing import Any
 
 from lengthwise.door import ANY_TABLE, Schema
 from lengthwise.records.directory import make_folder
-from lengthwise.records.files import iterate_rows, read_json, read_rows, write_json, write_rows
+from lengthwise.records.files import iterate_rows, read_json, read_rows, remove, write_json, write_rows
 from lengthwise.records.packed import read_packed, write_packed
 from lengthwise.records.schema import finding
 
@@ -71,7 +71,7 @@ def write_packed_findings(folder: Path, found: Mapping[str, list[Row]]) -> None:
     """These and no others: what an earlier collection left is removed."""
     for earlier in folder.glob(f"*{PACKED}"):
         if earlier.name.removesuffix(PACKED) not in found:
-            earlier.unlink()
+            remove(earlier)
     for kind, rows in found.items():
         make_folder(folder)
         write_packed(folder / f"{kind}{PACKED}", rows)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lengthwise.door import Schema
 from lengthwise.errors import RunError
-from lengthwise.records.files import iterate_rows, replace, write_text
+from lengthwise.records.files import iterate_rows, remove, replace, write_text
 
 ENDING = ".gz"
 LARGEST_PLAIN = 2**20
@@ -49,7 +49,7 @@ def write_fitting(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     packed = packed_beside(path)
     if size <= LARGEST_PLAIN:
         write_text(path, "".join(begun))
-        packed.unlink(missing_ok=True)
+        remove(packed)
         return
 
     def every() -> Iterator[str]:
@@ -57,7 +57,7 @@ def write_fitting(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         yield from pieces
 
     _write_pieces(packed, every())
-    path.unlink(missing_ok=True)
+    remove(path)
 
 
 def packed_beside(path: Path) -> Path:

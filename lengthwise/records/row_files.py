@@ -6,6 +6,8 @@ What a block does not say at once is asked line by line, so that an error names 
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from lengthwise.door import blocks_of_lines
@@ -45,9 +47,8 @@ class _Reader:
     def take(self, rows: list[Row]) -> None:
         run = ""
         try:
-            for row in rows:
-                run = row["run"]
-                self.waiting[run].append(row)
+            for run, of_run in groupby(rows, itemgetter("run")):
+                self.waiting[run].extend(of_run)
         except (KeyError, TypeError):  # a row without a run, or no row
             self._check_lines()
             raise RunError(f"{self.path} holds what is no row; {REMEDY}") from None
@@ -85,14 +86,11 @@ def packed(rows: list[Row]) -> Sequence[Row]:
 
 def _at_once(block: str) -> list[Row] | None:
     """The rows of whole lines, parsed as one list: twice as quick as line by line; None where that is not sure."""
-    lines = block.count("\n")
-    if not block.startswith("{") or block.count("\n{") != lines - 1 or block.count("}\n") != lines:
-        return None
     try:
         found = _DECODER.decode(f"[{block[:-1].replace(chr(10), ',')}]")
     except (ValueError, RecursionError):
         return None
-    return found if len(found) == lines else None
+    return found if len(found) == block.count("\n") else None
 
 
 def _no_constant(word: str) -> float:

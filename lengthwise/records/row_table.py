@@ -81,7 +81,7 @@ def as_columns(rows: Sequence[Row]) -> dict[str, tuple[Any, ...]] | None:
         return None
     names = tuple(rows[0])
     try:
-        if any(tuple(row) != names for row in rows):
+        if list(map(tuple, rows)).count(names) != len(rows):
             return None
         return dict(zip(names, zip(*(row.values() for row in rows), strict=True), strict=True))
     except (TypeError, AttributeError):  # some of them are no rows

@@ -1,9 +1,12 @@
 """Results as long rows, and what people ask of them: accuracy by length, accuracy overall."""
 
+import gc
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +16,7 @@ from lengthwise.door import Table, visible
 from lengthwise.errors import RunError, UserError
 from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.failure_files import FailureFile, RunFailures
-from lengthwise.records.files import iterate_rows, read_json, write_json, write_rows
+from lengthwise.records.files import REMEDY, iterate_rows, read_json, reading_error, write_json, write_rows
 from lengthwise.records.findings import read_all_findings, write_packed_findings
 from lengthwise.records.packed import fitting, is_there, write_fitting
 from lengthwise.records.row_files import rows_by_run
@@ -61,21 +64,19 @@ class RunResult:
     @cached_property
     def totals(self) -> dict[tuple[str, bool], Totals]:
         """(checkpoint, whether lengths are seen) -> its sums; only those that the run was tested at."""
-        found: dict[tuple[str, bool], Totals] = {}
-        names = "checkpoint", "seen", "n", "correct"
-        chances = column(self.rows, "chance", 0.0)
-        for *key, n, correct, right, chance in zip(
-            *(column(self.rows, name) for name in names), self._right("answer"), chances, strict=True
-        ):
-            total = found.get((key[0], key[1]))
-            if total is None:
-                total = found[key[0], key[1]] = Totals()
-            total.n += n
-            total.correct += correct
-            total.right += right
-            total.guessed += chance * n
-            total.variance += chance * (1 - chance) * n
-        return found
+        found: dict[tuple[str, bool], Totals] = defaultdict(Totals)
+        at, kinds, every, correct = (column(self.rows, name) for name in ("checkpoint", "seen", "n", "correct"))
+        right, chances = self._right("answer"), column(self.rows, "chance", 0.0)
+        stop = 0
+        for key, rows in groupby(zip(at, kinds, strict=True)):
+            start, stop = stop, stop + sum(1 for _ in rows)
+            total, guesses = found[key], list(zip(chances[start:stop], every[start:stop], strict=True))
+            total.n += sum(every[start:stop])
+            total.correct += sum(correct[start:stop])
+            total.right += sum(right[start:stop])
+            total.guessed += sum([chance * n for chance, n in guesses])
+            total.variance += sum([chance * (1 - chance) * n for chance, n in guesses])
+        return dict(found)
 
     def total(self, name: str, checkpoint: str, seen: bool) -> int:
         """The sum of a field of its rows."""
@@ -220,8 +221,32 @@ class Results:
 
 def load_results(path: Path) -> Results:
     """The results in a study's folder, or in one that they were collected into."""
-    if not path.is_dir():
-        raise UserError(f"no such folder: {path}; it is made by `lengthwise run`")
+    try:
+        with collector_paused():
+            next(path.iterdir(), None)  # a folder that may not be read must not look like an empty one
+            return _load(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"no such folder: {path}; it is made by `lengthwise run`") from None
+    except OSError as error:
+        raise reading_error(error, path) from None
+    except ValueError:  # a null in it
+        raise UserError(f"{str(path)!r} is no name of a folder") from None
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Python looks for cycles among all objects, again and again while there come to be more of them; rows have none,
+    and reading many of them takes half as long again with it."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _load(path: Path) -> Results:
     directories = StudyDirectory(path).runs()
     if (path / COLLECTED).exists():
         if directories:
@@ -324,17 +349,19 @@ def _read(directory: RunDirectory, shared: Shared) -> RunResult:
 def _refuse_other(file: Path, description: Row, rows: Sequence[Row]) -> None:
     """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples; and those
     that say another task, encoding or seed than the run does."""
-    name = visible(description["name"])
     judged: dict[str, list[tuple[bool, int, int]]] = {checkpoint: [] for checkpoint in CHECKPOINTS}
     for checkpoint, *row in zip(*(column(rows, key) for key in ("checkpoint", "seen", "length", "n")), strict=True):
         judged[checkpoint].append((row[0], row[1], row[2]))
     last, best = judged["last"], judged["best"]
     if not rows or (last != best and sorted(last) != sorted(best)):
-        raise RunError(f"{file} lacks rows of {name}; restore it, or delete its folder and run or collect again")
+        raise RunError(f"{file} lacks rows of {visible(description['name'])}; {REMEDY}")
     for key in ("task", "encoding", "seed"):
         said = column(rows, key)
         if said[0] != description[key] or said.count(said[0]) != len(said):
-            raise RunError(f"{file} has rows of {name} with another {key} than the run's; restore it, or run it again")
+            raise RunError(
+                f"{file} has rows of {visible(description['name'])} with another {key} than the run's; "
+                "restore it, or run it again"
+            )
 
 
 def _refuse_doubles(path: Path, runs: list[RunResult]) -> None:

@@ -244,8 +244,9 @@ FINISHED = Table(
 RUN = Table({"description": DESCRIPTION, "finished": FINISHED})
 
 STUDY = Table(
-    {"name": NAME},
+    {},
     {
+        "name": NAME,
         "version": Number(least=1, most=WHOLE, whole=True),
         "summary": WORDS,
         "tasks": List(most=100_000),
@@ -334,8 +335,7 @@ def _map(example: Mapping[str, Any]) -> str | None:
     except (binascii.Error, ValueError):
         return "has weights that are no bytes in base 64"
     tokens = len(example["tokens"])
-    pairs = {tokens * tokens, tokens * (tokens + 1) // 2}
-    if bytes_of not in {example["layers"] * example["heads"] * each for each in pairs}:
+    if bytes_of != example["layers"] * example["heads"] * tokens * (tokens + 1) // 2:
         return f"has {bytes_of:,} weights for {tokens:,} tokens"
     return None if example["prompt_tokens"] <= tokens else "has more prompt_tokens than tokens"
 

@@ -5,6 +5,7 @@ S seeds of one task, E encodings (or any other quantities side by side), R resam
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -99,6 +100,8 @@ def surely_greater(tables: Sequence[np.ndarray], level: float = 0.95) -> np.ndar
 
 def _resampled_means(tables: Sequence[np.ndarray]) -> np.ndarray:
     """(R, E): means over all columns, with seeds drawn again within each task."""
+    if len(tables) == 1:
+        return _times_of_one_task(len(tables[0])) @ tables[0] / (len(tables[0]) - 1)
     generator = np.random.Generator(np.random.PCG64(0))
     total_RE = np.zeros((RESAMPLES, tables[0].shape[1]))
     for table_SE in tables:
@@ -106,6 +109,13 @@ def _resampled_means(tables: Sequence[np.ndarray]) -> np.ndarray:
         drawn = generator.integers(seeds, size=(RESAMPLES, seeds - 1))
         total_RE += _times(drawn, seeds) @ table_SE * (seeds / (seeds - 1))
     return total_RE / sum(map(len, tables))
+
+
+@lru_cache(maxsize=32)
+def _times_of_one_task(seeds: int) -> np.ndarray:
+    """(R, seeds): how often each seed is drawn; always the same, and asked for every cell of a table."""
+    generator = np.random.Generator(np.random.PCG64(0))
+    return _times(generator.integers(seeds, size=(RESAMPLES, seeds - 1)), seeds)
 
 
 def _times(drawn_RD: np.ndarray, number: int) -> np.ndarray:

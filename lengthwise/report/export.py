@@ -8,11 +8,9 @@ from lengthwise.records.files import write_text
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.rows import Results
 from lengthwise.report.model import summaries
-from lengthwise.report.model.data_tables import data_tables
-from lengthwise.report.model.finding_values import finding_values, head_values
-from lengthwise.report.model.findings import analysed, relevant
-from lengthwise.report.model.run_tables import failure_values
-from lengthwise.report.model.table_csv import to_csv
+from lengthwise.report.model.displayed import displayed, displayed_findings
+from lengthwise.report.model.findings import relevant
+from lengthwise.report.table_files import write_tables
 
 ENDINGS = {".html": "html", ".md": "markdown", ".svg": "svg", ".png": "png"}
 """What a file's name says of its format."""
@@ -29,6 +27,8 @@ def write_report(
     Tables as CSV are a folder; so are figures as SVG or PNG, unless `out` names a file: then it gets the curves alone.
     """
     summaries.require_runs(results)
+    results = displayed(results)
+    analysis = displayed_findings(analysis) if analysis else None
     kind = kind or (ENDINGS.get(out.suffix.lower()) if out else "html")
     if kind is None:
         raise UserError(
@@ -63,13 +63,7 @@ def _markdown(results: Results, analysis: AnalysisRows, path: Path, kind: str) -
 
 
 def _tables(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:
-    make_folder(path)
-    tasks = analysed(results, analysis)
-    found = [*data_tables(results), failure_values(results), *finding_values(analysis, tasks)]
-    if analysis.heads:
-        found.append(head_values(analysis, tasks))
-    for table in found:
-        write_text(path / f"{table.name}.csv", to_csv(table))
+    write_tables(results, analysis, path)
 
 
 def _pictures(results: Results, analysis: AnalysisRows, path: Path, kind: str) -> None:

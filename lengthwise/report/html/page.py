@@ -1,6 +1,7 @@
 """One self-contained HTML page about a study; it loads nothing from anywhere."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,19 @@ from lengthwise.report.model.accuracy_tables import (
 from lengthwise.report.model.attention_distances import VARIANTS
 from lengthwise.report.model.data_tables import data_tables
 from lengthwise.report.model.difference_tables import difference_table, task_difference_table
+from lengthwise.report.model.displayed import displayed, displayed_findings
 from lengthwise.report.model.finding_tables import distance_table, first_error_table, probe_table, statistics_table
 from lengthwise.report.model.findings import TaskFindings, relevant
 from lengthwise.report.model.length_curves import LengthCurves, curves_of, shared_span
 from lengthwise.report.model.length_tables import length_table, step_table
 from lengthwise.report.model.outcome_tables import error_table, outcome_table
+from lengthwise.report.model.page_part import MOST_RUNS, left_out, page_part
 from lengthwise.report.model.published_tables import agreement_table, comparison_table, order_table
 from lengthwise.report.model.ranking_table import ranking_table
 from lengthwise.report.model.run_tables import encoding_table, origin_table, run_table, setting_tables, task_table
 from lengthwise.report.model.step_curves import NEVER_CHOSEN, best_rules, steps_of, watched_examples
 from lengthwise.report.model.table import Table
+from lengthwise.report.table_files import write_tables
 
 try:
     import jinja2
@@ -53,15 +57,38 @@ except ImportError as error:
 
 BYTES = 4_800_000
 """Of a page at most: attention maps get what the rest leaves."""
+LARGEST, FEWEST_RUNS = 5_000_000, 20
+"""Bytes of a page: where it would have more, it has fewer runs, down to so many."""
 
 
 def write_page(results: Results, path: Path, analysis: AnalysisRows | None = None) -> None:
     """Writes the report of `results` to `path`; `analysis`: what was found by looking into the runs."""
     summaries.require_runs(results)
-    environment = templates(styles(results.encodings))
+    results, analysis = displayed(results), displayed_findings(analysis or AnalysisRows())
+    most, folder = MOST_RUNS, path.with_name(f"{path.stem}-tables")
+    while True:
+        part = page_part(results, most)
+        page = rendered(part, analysis, results, left_out(part, results, folder.name))
+        if len(page.encode()) <= LARGEST or most <= FEWEST_RUNS:
+            break
+        most = min(most, len(part.runs)) // 2
+    if part is not results:
+        write_tables(results, relevant(results, analysis), folder)
+    replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
+
+
+def rendered(results: Results, analysis: AnalysisRows | None, whole: Results, told: str = "") -> str:
+    """The page about some runs; `whole`: all that are ranked, `told`: what is left out."""
+    environment = templates(styles(whole.encodings))
     template = environment.get_template("page.html.jinja")
     found = relevant(results, analysis)
     shown = content(results, most_failures=failures.BYTES // 4 if found else failures.BYTES)
+    if whole is not results:
+        shown |= {"missing": missing(whole), "runs": len(whole.runs), "rankings": rankings(whole)}
+        shown |= {"ranking_figure": gallery.ranking_of(whole)}
+        shown["shown"]["ranking"] = ranking_table(whole)
+        shown["tables"]["ranking"] = ranking_table(whole).data
+    shown["left_out"] = told
     of_task = environment.get_template("why_task.html.jinja")
     blocks = finding_blocks(results, found, lambda task: of_task.render(**shown, **_findings(task, found, results)))
     shown["tables"] |= blocks.tables
@@ -70,7 +97,7 @@ def write_page(results: Results, path: Path, analysis: AnalysisRows | None = Non
     if found.maps:
         left = BYTES - len(page.encode())
         page = template.render(**shown, maps=attention_maps.packed(results, found, left))
-    replace(path, lambda partial: partial.write_text(page, encoding="utf-8"))
+    return page
 
 
 def templates(signs: Styles) -> jinja2.Environment:
@@ -96,9 +123,20 @@ def templates(signs: Styles) -> jinja2.Environment:
 
 
 def embedded(value: Any) -> Markup:
-    """JSON that may stand between script tags."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """JSON that may stand between script tags; what is no finite number is null, as JSON has no other word for it."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def content(results: Results, most_failures: int) -> dict[str, Any]:

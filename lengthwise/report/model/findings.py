@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lengthwise.errors import RunError
 from lengthwise.records.findings import AnalysisRows, Row
 from lengthwise.records.rows import Results
 from lengthwise.report.model.attention_distances import DistanceComparison, comparisons
@@ -43,10 +44,15 @@ def task_findings(analysis: AnalysisRows, task: str) -> TaskFindings:
 
 def relevant(results: Results, analysis: AnalysisRows | None) -> AnalysisRows:
     """The rows about the runs of the report, in the study's order; its numbers are of the last checkpoint."""
-    found = (analysis or AnalysisRows()).of_runs({run.description["fingerprint"] for run in results.runs})
+    runs = {run.description["fingerprint"]: run.description for run in results.runs}
+    found = (analysis or AnalysisRows()).of_runs(runs)
+    tasks, encodings = ({name: i for i, name in enumerate(names)} for names in (results.tasks, results.encodings))
 
     def place(row: Row) -> tuple[int, int, int]:
-        return results.tasks.index(row["task"]), results.encodings.index(row["encoding"]), row["seed"]
+        about = runs[row["run"]]
+        if any(row[key] != about[key] for key in ("task", "encoding", "seed")):
+            raise RunError(f"what was found in {about['name']} is about another task, encoding or seed; analyze again")
+        return tasks[row["task"]], encodings[row["encoding"]], row["seed"]
 
     kinds = found.distances, found.heads, found.probes, found.failures, found.maps
     return AnalysisRows(*(sorted(rows, key=place) for rows in kinds))

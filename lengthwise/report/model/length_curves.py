@@ -6,7 +6,7 @@ from lengthwise.records.row_table import column
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import Interval
 from lengthwise.report.model import reference
-from lengthwise.report.model.summaries import examples_by_length, mean_and_interval
+from lengthwise.report.model.summaries import examples_by_length, means_and_intervals
 
 FEW = 50
 """Examples: the accuracy of fewer is coarse, and the drawing says so."""
@@ -59,19 +59,15 @@ def curves_of(results: Results, task: str, checkpoint: str = "last") -> LengthCu
     chance = _chance(results, task)
     published = {encoding: reference.curve(results, task, encoding) for encoding in results.encodings}
     examples = examples_by_length(results, task)
-    points = [
-        LengthPoint(
-            encoding,
-            length,
-            *mean_and_interval(values),
-            values,
-            published[encoding].get(length),
-            chance.get(length, 0.0),
-            examples[length],
-        )
-        for encoding in results.encodings
-        for length, values in results.by_length(task, encoding, checkpoint).items()
-    ]
+    points = []
+    for encoding in results.encodings:
+        by_length = results.by_length(task, encoding, checkpoint)
+        cells = means_and_intervals(list(by_length.values()))
+        theirs = published[encoding]
+        points += [
+            LengthPoint(encoding, length, *cell, values, theirs.get(length), chance.get(length, 0.0), examples[length])
+            for (length, values), cell in zip(by_length.items(), cells, strict=True)
+        ]
     return LengthCurves(task, results.train_length(task), points, published)
 
 

@@ -1,6 +1,7 @@
 """What reports say of a study: means with intervals, runs that did not learn, kinds of errors."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,15 @@ def mean_and_interval(values: list[float]) -> tuple[float, Interval | None]:
     """Over the seeds of one task: see `spread_words` for what the interval is to be called."""
     intervals = interval_over_seeds([np.array(values)[:, None]])
     return float(np.mean(values)), intervals[0] if intervals else None
+
+
+def means_and_intervals(values: Sequence[list[float]]) -> list[tuple[float, Interval | None]]:
+    """The same for several cells: at once where they have as many seeds, which is quicker."""
+    if len(set(map(len, values))) != 1:
+        return [mean_and_interval(each) for each in values]
+    table_SE = np.array(values).T
+    intervals: Sequence[Interval | None] = interval_over_seeds([table_SE]) or [None] * len(values)
+    return [(float(np.mean(each)), interval) for each, interval in zip(values, intervals, strict=True)]
 
 
 def spread_words(results: Results) -> str:

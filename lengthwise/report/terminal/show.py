@@ -7,6 +7,7 @@ from lengthwise.records.completeness import missing
 from lengthwise.records.rows import Results
 from lengthwise.report.model.accuracy_tables import pair_tables
 from lengthwise.report.model.difference_tables import difference_table
+from lengthwise.report.model.displayed import displayed
 from lengthwise.report.model.length_tables import length_table
 from lengthwise.report.model.outcome_tables import budget_table, outcome_table
 from lengthwise.report.model.ranking_table import ranking_table
@@ -21,6 +22,7 @@ LENGTH = len(" 0.00")
 
 def show_tables(results: Results, checkpoint: str = "last") -> list[RenderableType]:
     """What matters most comes first; tables by length, of which there are most, come last."""
+    results = displayed(results)
     partial = missing(results)
     statistics = outcome_table(results, checkpoint), difference_table(results, checkpoint), budget_table(results)
     tables = [*pair_tables(results, checkpoint), ranking_table(results, checkpoint)]

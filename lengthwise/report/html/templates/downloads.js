@@ -6,8 +6,11 @@ function save(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
+// A spreadsheet takes a text for a formula if it begins so; numbers may.
+const harmless = (value) =>
+  typeof value === "string" && /^[=+\-@\t\r\n]/.test(value) && !/^[-+\d.,%[\]()\s–]+$/.test(value) ? `'${value}` : String(value);
 const field = (value) => {
-  const text = value === null || value === undefined ? "" : String(value);
+  const text = value === null || value === undefined ? "" : harmless(value);
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 };
 const asCsv = (columns, rows) => [columns, ...rows].map((row) => row.map(field).join(",") + "\n").join("");

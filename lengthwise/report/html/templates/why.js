@@ -1,5 +1,6 @@
 // The findings of analyses: which task, and what of its heads, is shown. Tasks that were folded up are unfolded when chosen.
 const folded = document.getElementById("why-packed") ? read("why-packed") : {};
+const isFolded = (task) => Object.hasOwn(folded, task); // a task may be called like what every object has
 
 const choosing = (select, update) => {
   select.addEventListener("input", update);
@@ -28,7 +29,7 @@ all(".why-task").forEach(chooseScores);
 const whyTask = document.getElementById("why-task");
 if (whyTask) {
   choosing(whyTask, async () => {
-    if (whyTask.value in folded) await unfold(whyTask.value);
+    if (isFolded(whyTask.value)) await unfold(whyTask.value);
     for (const block of all(".why-task")) block.hidden = block.dataset.task !== whyTask.value;
   });
 }

@@ -1,0 +1,79 @@
+"""Results as they may be shown: names with letters that nobody sees, and that may steer a terminal, are written out."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lengthwise.door import is_odd, visible
+from lengthwise.errors import UserError
+from lengthwise.records.findings import AnalysisRows
+from lengthwise.records.row_table import Row
+from lengthwise.records.rows import Results, RunResult
+
+LONGEST = 10**7
+IN_TEXTS = "\n\t"
+"""Letters that prompts and answers have, and names have not."""
+
+
+def displayed(results: Results) -> Results:
+    """The same where no name needs it; prompts and answers are looked at when they are read."""
+    study = {key: _written(value, _name) for key, value in results.study.items()}
+    study["summary"] = " ".join(_text(str(results.study.get("summary", ""))).split())
+    described = [_written(run.description, _name) for run in results.runs]
+    for key in ("task", "encoding", "name"):
+        _refuse_merged(results, described, key)
+    runs = [
+        RunResult(description, _written(run.finished, _name), run.rows, _Texts(run.failures))
+        for run, description in zip(results.runs, described, strict=True)
+    ]
+    return replace(results, runs=runs, study=study, unfinished=[_name(name) for name in results.unfinished])
+
+
+def displayed_findings(analysis: AnalysisRows) -> AnalysisRows:
+    kinds = analysis.distances, analysis.heads, analysis.probes, analysis.failures, analysis.maps
+    return AnalysisRows(*([_written(row, _name) for row in rows] for rows in kinds))
+
+
+class _Texts(Sequence[Row]):
+    """Failures whose texts are written out when somebody looks at them."""
+
+    def __init__(self, failures: Sequence[Row]) -> None:
+        self._failures = failures
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def __getitem__(self, index: Any) -> Any:
+        return _written(self._failures[index], _text)
+
+
+def _refuse_merged(results: Results, described: Iterable[Row], key: str) -> None:
+    """Two names must not look the same: their numbers would be taken together."""
+    looks: dict[str, str] = {}
+    for run, shown in zip(results.runs, described, strict=True):
+        if looks.setdefault(shown[key], run.description[key]) != run.description[key]:
+            raise UserError(f"two runs have a {key} that looks like {shown[key]!r}; give one of them another name")
+
+
+def _written(value: Any, write: Callable[[str], str]) -> Any:
+    """With every text in it as it may be shown; itself where nothing changes, so that what is shared stays so."""
+    if isinstance(value, str):
+        return write(value)
+    if isinstance(value, dict):
+        found = {write(name): _written(each, write) for name, each in value.items()}
+        same = all(new is old for new, old in zip(found.values(), value.values(), strict=False))
+        return value if same and found.keys() == value.keys() else found
+    if isinstance(value, list):
+        items = [_written(each, write) for each in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value
+
+
+def _name(text: str) -> str:
+    return text if (text.isprintable() and text.isascii()) or not any(map(is_odd, text)) else visible(text, LONGEST)
+
+
+def _text(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(letter if letter in IN_TEXTS or not is_odd(letter) else visible(letter) for letter in text)

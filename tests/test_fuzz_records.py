@@ -1,0 +1,66 @@
+"""Some of the hostile rows, runs and collections; all of them: python tests/fuzz_records.py."""
+
+import json
+from pathlib import Path
+
+import fuzz_records
+import pytest
+
+from lengthwise.door import RunError
+from lengthwise.records.row_table import as_columns
+from lengthwise.records.schema import ROW, surely_rows
+
+EVERY = list(fuzz_records.cases(seed=0))
+PARTS = 10
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_hostile_collections(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every eighth of them; the report, which takes longest, of one in five of these."""
+    commands = dict(fuzz_records.COMMANDS)
+    without_report = {name: command for name, command in commands.items() if name != "report"}
+    # This process has done other tests before: what it took at most says nothing here.
+    monkeypatch.setattr(fuzz_records, "MEGABYTES", 10**6)
+    for number, (name, run) in list(enumerate(EVERY[::8]))[part::PARTS]:
+        monkeypatch.setattr(fuzz_records, "COMMANDS", commands if number % 5 == part % 5 == 0 else without_report)
+        try:
+            run()
+        except AssertionError as problem:
+            raise AssertionError(f"{name}: {problem}") from problem
+
+
+def test_what_means_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_records, "MEGABYTES", 10**6)
+    for name, run in EVERY[1 : 1 + len(fuzz_records.MEANINGLESS)]:
+        try:
+            run()
+        except AssertionError as problem:
+            raise AssertionError(f"{name}: {problem}") from problem
+
+
+def test_whole_columns_and_single_rows_are_judged_alike() -> None:
+    """What is surely good at once is good row by row, for every field and every odd value."""
+    lines = (fuzz_records.good() / "c/rows.jsonl").read_text().splitlines()[:6]
+    rows = [json.loads(line) for line in lines]
+    columns = as_columns(rows)
+    assert columns is not None and surely_rows(columns)
+    surely = 0
+    for field in [*rows[0], "later"]:
+        for value in (*fuzz_records.VALUES, float("inf"), 7, 100, 0.25):
+            changed = [*rows[:3], {**rows[3], field: value}, *rows[4:]]
+            columns = as_columns(changed)
+            if columns is not None and surely_rows(columns):
+                surely += 1
+                for row in changed:
+                    ROW.checked(row, "row")
+    assert surely > 20
+
+
+def test_an_error_names_the_line_and_the_field(tmp_path: Path) -> None:
+    from lengthwise.records.row_files import rows_by_run
+
+    lines = (fuzz_records.good() / "c/rows.jsonl").read_text().splitlines()
+    lines[70] = json.dumps({**json.loads(lines[70]), "n": 0})
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(RunError, match=r"rows\.jsonl:71: n must be from 1"):
+        rows_by_run(tmp_path / "rows.jsonl")
