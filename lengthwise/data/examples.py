@@ -63,8 +63,16 @@ class Examples:
         wanted = np.zeros(len(Part), dtype=bool)
         wanted[list(parts)] = True
         kept = wanted[self.parts]
-        before = np.concatenate([[0], np.cumsum(kept)])
-        return Examples(self.tokens[kept], self.parts[kept], before[self.starts], self.buckets)
+        starts = offsets(self.count(kept))
+        return Examples(self.tokens[kept], self.parts[kept], starts, self.buckets)
+
+    def count(self, among: np.ndarray) -> np.ndarray:
+        """How many tokens of each example are true in `among`."""
+        found = np.zeros(len(self), dtype=np.int64)
+        filled = self.sizes > 0  # reduceat takes an empty range for its first element
+        if filled.any():
+            found[filled] = np.add.reduceat(among, self.starts[:-1][filled], dtype=np.int32)
+        return found
 
     def fingerprints(self) -> np.ndarray:
         """A 64-bit number for each example that depends on its prompt alone; equal prompts have equal numbers."""

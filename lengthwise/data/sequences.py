@@ -67,8 +67,7 @@ def render(
     tokens = tokens or SymbolTokens(task.vocabulary)
     symbols = kept_parts(task, examples, scratchpad, anchor)
     kept = tokens.convert(symbols)
-    in_prompt = np.concatenate([[0], np.cumsum(kept.parts <= Part.PROMPT)])
-    prompt = in_prompt[kept.starts[1:]] - in_prompt[kept.starts[:-1]]
+    prompt = kept.count(kept.parts <= Part.PROMPT)
     if not prompt.all():
         raise UserError(
             f"task {task.name} has examples without a prompt: there is nothing to predict their first token from"

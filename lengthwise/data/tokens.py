@@ -4,7 +4,7 @@ A task writes symbols. A word is a symbol and the symbols tied to it: `6` and a 
 word are looked up, each word once, and then copied for all examples at once: pieces never cross a space.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -183,19 +183,24 @@ class PieceTokens(Tokens):
     def _own(self, piece: int) -> int:
         return self._row_of[piece] if self.trimmed else piece
 
+    def convert(self, examples: Examples) -> Examples:
+        return concatenate([converted for converted, _, _ in self._chunks(examples)] or [examples])
+
     def convert_and_trace(self, examples: Examples) -> tuple[Examples, np.ndarray]:
+        chunks = list(self._chunks(examples))
+        sources = [np.repeat(start_W, count_W) for _, start_W, count_W in chunks]
+        converted = concatenate([converted for converted, _, _ in chunks] or [examples])
+        return converted, np.concatenate([*sources, np.zeros(0, dtype=np.int64)])
+
+    def _chunks(self, examples: Examples) -> Iterator[tuple[Examples, np.ndarray, np.ndarray]]:
+        """Converted some at a time, with the symbol that each word begins with and the word's number of tokens."""
         edges = np.searchsorted(examples.starts, np.arange(0, examples.starts[-1], CHUNK), side="right") - 1
         edges = np.unique(np.append(edges, len(examples)))
-        if len(edges) < 2:  # no tokens at all
-            return examples, np.zeros(0, dtype=np.int64)
-        parts, sources = [], []
         for first, last in pairwise(edges.tolist()):
-            converted, source = self._convert(_some(examples, first, last))
-            parts.append(converted)
-            sources.append(source + examples.starts[first])
-        return concatenate(parts), np.concatenate(sources)
+            converted, start_W, count_W = self._convert(_some(examples, first, last))
+            yield converted, start_W + examples.starts[first], count_W
 
-    def _convert(self, examples: Examples) -> tuple[Examples, np.ndarray]:
+    def _convert(self, examples: Examples) -> tuple[Examples, np.ndarray, np.ndarray]:
         tie = self.tie_V[examples.tokens]
         first = np.zeros(len(tie), dtype=bool)
         first[examples.starts[:-1][examples.sizes > 0]] = True
@@ -214,10 +219,11 @@ class PieceTokens(Tokens):
         spellings = self._spelled(code_W, most)
         count_W = spellings.count[code_W]
         before = offsets(count_W)
-        where = np.repeat(spellings.offset[code_W] - before[:-1], count_W) + np.arange(before[-1])
+        shift_W = (spellings.offset[code_W] - before[:-1]).astype(np.int32)  # a chunk is small
+        where = np.repeat(shift_W, count_W) + np.arange(before[-1], dtype=np.int32)
         parts = np.repeat(examples.parts[start_W], count_W)
         starts = before[np.searchsorted(start_W, examples.starts)]
-        return Examples(spellings.flat[where], parts, starts, examples.buckets), np.repeat(start_W, count_W)
+        return Examples(spellings.flat[where], parts, starts, examples.buckets), start_W, count_W
 
     def _spelled(self, code_W: np.ndarray, most: int) -> _Spellings:
         """The spellings of words of up to `most` tied symbols, those of `code_W` among them."""
