@@ -438,7 +438,7 @@ class BiasByTokenNumbers(ByHand):
     def declare(self, layout: AttentionLayout) -> Contribution:
         assert layout.token_numbers_BSC is not None
         column_BHS = layout.token_numbers_BSC.transpose(1, 2)
-        return Contribution(row_column_bias=RowColumnBias(column_BHS[:, :, layout.own_key_T], -column_BHS))
+        return Contribution(row_column_bias=RowColumnBias(layout.of_queries(column_BHS), -column_BHS))
 
     def numbers(self, layer_input_BTD: Tensor) -> Tensor:
         return 0.6 * layer_input_BTD[..., :HEADS].float()

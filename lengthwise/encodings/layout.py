@@ -38,8 +38,8 @@ class AttentionLayout:
     key_segments_BS: Tensor | None = None
     """The same of all keys, cached ones too; None for one sequence a row."""
     consecutive: bool = False
-    """Whether positions count up by one within each segment, and there is no cache: then a distance is a difference of
-    index. Found out by whoever makes the layout, never taken for granted."""
+    """Whether the tokens of each segment lie side by side, their positions count up by one, and there is no cache: then
+    a distance is a difference of index. Found out by whoever makes the layout, never taken for granted."""
     layer: int | None = None
     """Its number, from 0; this and what follows are None for an encoding that does not ask for its layer."""
     layer_input_BTD: Tensor | None = None
@@ -71,6 +71,12 @@ class AttentionLayout:
             return self.chosen_T
         queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
         return torch.arange(keys - queries, keys, device=self.key_positions_BS.device)
+
+    def of_queries(self, numbers_S: Tensor) -> Tensor:
+        """Numbers of the tokens of keys (..., S) for the tokens of queries alone: (..., T)."""
+        queries = self.query_positions_BT.shape[1]
+        # A view where it can be: the gradient of picked numbers is a sorted sum.
+        return numbers_S[..., -queries:] if self.chosen_T is None else numbers_S[..., self.chosen_T]
 
     @property
     def visible_BT(self) -> Tensor:
@@ -125,8 +131,8 @@ class AttentionLayout:
 
         But for a constant of each sequence: it is the difference of two tokens of one sequence that has a meaning.
         """
-        if self.key_segments_BS is None:
-            return numbers_BSC.cumsum(1)
+        if self.key_segments_BS is None or self.consecutive:
+            return numbers_BSC.cumsum(1)  # what precedes a sequence in its row is the constant
         segments_BS = self.key_segments_BS
         # Sequences may lie between one another's tokens: side by side, what precedes one is the constant.
         order_BS = self.once(None, "by segment", lambda: segments_BS.argsort(dim=1, stable=True))

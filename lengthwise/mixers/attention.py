@@ -119,7 +119,7 @@ def _kernel(
     bias, rotation = contribution.distance_bias, contribution.rotation if rotates else None
     table_HT = turns_BTPC = None
     if bias is not None:
-        table_HT = layout.once(contribution, "bias", lambda: bias(torch.arange(length, device=device)))
+        table_HT = layout.once(contribution, "bias", lambda: bias(torch.arange(length, device=device)).contiguous())
     if rotation is not None:
 
         def cosine_and_sine() -> Tensor:
