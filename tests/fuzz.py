@@ -17,26 +17,41 @@ from pathlib import Path
 
 SECONDS, MEMORY = 20, 2**30
 """For a case, from outside; cases themselves allow less time."""
+TOO_MUCH = f"memory: more than {MEMORY / 2**30:g} GB"
 
 
 def verdict(case: Callable[[], None]) -> str:
     """What became of a case: empty where all is well."""
     reads, writes = os.pipe()
+    taken = _resident(os.getpid())
     child = os.fork()
     if child == 0:
         _judge(case, reads, writes)
     os.close(writes)
-    began = time.monotonic()
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
+    began, broken = time.monotonic(), ""
+    while not (ended := os.wait4(child, os.WNOHANG))[0]:
         if time.monotonic() - began > SECONDS:
+            broken = f"hang: more than {SECONDS} seconds"
+        if _resident(child) - taken > MEMORY:
+            broken = TOO_MUCH
+        if broken:
             os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            os.close(reads)
-            return f"hang: more than {SECONDS} seconds"
+            ended = os.wait4(child, 0)
+            break
         time.sleep(0.002)
     with os.fdopen(reads) as pipe:
         said = pipe.read()
-    return "" if said == "well" else said or "death: the process ended without a word"
+    if ended[2].ru_maxrss * 1024 - taken > MEMORY:
+        broken = broken or TOO_MUCH
+    return broken or ("" if said == "well" else said or "death: the process ended without a word")
+
+
+def _resident(process: int) -> int:
+    """Bytes of memory that it holds; 0 when it has ended."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
 
 
 def _judge(case: Callable[[], None], reads: int, writes: int) -> None:
@@ -44,14 +59,10 @@ def _judge(case: Callable[[], None], reads: int, writes: int) -> None:
     os.close(reads)
     said = "well"
     try:
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
         case()
-    except MemoryError:
-        said = f"memory: more than {MEMORY / 2**30:g} GB"
     except AssertionError as error:
         said = f"broken: {error}"
     except BaseException as error:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
+def _running_sums(numbers_BSC: Tensor) -> Tensor:
+    return numbers_BSC.float().cumsum(1)
+
+
 @dataclass(frozen=True)
 class AttentionLayout:
     """All that an encoding may know of the pass that it acts in.
@@ -52,6 +56,8 @@ class AttentionLayout:
     """Which keys the queries are, by index; None for the last ones. See `own_key_T`."""
     window: int | tuple[int, ...] | None = None
     """Keys at this distance and beyond are hidden by another method of the layer; see `Contribution.window`."""
+    sums: Callable[[Tensor], Tensor] = _running_sums
+    """Numbers of tokens (B, S, C) to their sums in fp32, up to each token; a backend may have a faster program."""
     _said: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
     """What encodings have said of this pass; layers that share an encoding ask it once."""
 
@@ -132,12 +138,12 @@ class AttentionLayout:
         But for a constant of each sequence: it is the difference of two tokens of one sequence that has a meaning.
         """
         if self.key_segments_BS is None or self.consecutive:
-            return numbers_BSC.cumsum(1)  # what precedes a sequence in its row is the constant
+            return self.sums(numbers_BSC)  # what precedes a sequence in its row is the constant
         segments_BS = self.key_segments_BS
         # Sequences may lie between one another's tokens: side by side, what precedes one is the constant.
         order_BS = self.once(None, "by segment", lambda: segments_BS.argsort(dim=1, stable=True))
         order_BSC = order_BS[..., None].expand_as(numbers_BSC)
-        sums_BSC = numbers_BSC.gather(1, order_BSC).cumsum(1)
+        sums_BSC = self.sums(numbers_BSC.gather(1, order_BSC))
         return torch.zeros_like(sums_BSC).scatter(1, order_BSC, sums_BSC)
 
     def at_layer(self, layer: int, layer_input_BTD: Tensor, token_numbers_BSC: Tensor | None) -> "AttentionLayout":

@@ -5,6 +5,7 @@ queries, keys and values together, X = 3 for these three, P tokens of the batch 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from lengthwise.kernels import attention as kernel
 from lengthwise.kernels.linear import Linear
 from lengthwise.kernels.ops import Ops
 from lengthwise.kernels.picking import pick_tokens
+from lengthwise.kernels.running_sums import running_sums
 from lengthwise.model.attention import attend, scale_of
 from lengthwise.model.backend import kernel_refuses, reads_projection
 from lengthwise.model.cache import Cache
@@ -45,7 +47,10 @@ class Attention(nn.Module):
         numbers = here.encoding.token_numbers(x_BTD)
         if numbers is not None and here.cache is not None:
             numbers = here.cache.extend_numbers(here.number, numbers)
-        mixed_BTD = self._mix(x_BTD, here.layout.at_layer(here.number, x_BTD, numbers), here)
+        layout = here.layout.at_layer(here.number, x_BTD, numbers)
+        if here.backend == "kernel":
+            layout = replace(layout, sums=running_sums)
+        mixed_BTD = self._mix(x_BTD, layout, here)
         return self.output(mixed_BTD if here.chosen_P is None else pick_tokens(mixed_BTD, here.chosen_P))
 
     def _mix(self, x_BTD: Tensor, layout: AttentionLayout, here: LayerPass) -> Tensor:
