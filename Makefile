@@ -9,7 +9,7 @@ $(BIN)/ruff format --check .
 $(BIN)/pyrefly check --summarize-errors
 endef
 
-.PHONY: demo test test-fast fuzz pages format clean
+.PHONY: demo test test-fast fuzz kills pages format clean
 
 demo: $(INSTALLED)  ## Five encodings meet sequences twice as long as they were trained on
 	$(BIN)/lengthwise run quickstart --device cpu
@@ -27,6 +27,9 @@ test-fast: $(INSTALLED)  ## The same without the slow tests, in a minute and a h
 
 fuzz: $(INSTALLED)  ## Every hostile input there is, each in a process of its own
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py
+
+kills: $(INSTALLED)  ## Every command that writes, killed at 200 random moments and run again
+	OMP_NUM_THREADS=1 $(BIN)/python tests/killing.py
 
 pages: $(INSTALLED)  ## README.md, docs/results.md and their pictures, anew from results/
 	$(BIN)/python docs/pages/render.py

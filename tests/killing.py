@@ -3,8 +3,11 @@
 Commands run in processes forked from a server that has imported everything (multiprocessing's forkserver), so that a
 kill costs what the command costs. An audit hook in the child counts what it is about to do to files below its folder.
 Only this file knows of it: the package is as it always is.
+
+python tests/killing.py --kills 200     at so many random moments over all commands
 """
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -12,10 +15,11 @@ import random
 import shutil
 import signal
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +37,7 @@ CHANGING = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 REFUSED, BROKEN = 3, 4
 """How a child ends after a UserError, and after anything else that was raised."""
-PASSING = {"started", "finished", "seconds"}
+PASSING = {"started", "finished", "seconds", "seconds_together"}
 """Fields of JSON files that say when and how long: the only ones that may differ."""
 
 
@@ -238,7 +242,9 @@ def commands(world: Path) -> list[Command]:
     table = ("--times", "1,2", "--fitted", "2", "--windows", "2", "--search-windows", "2", "--trials", "0")
     fit = ("extend", "fit", str(world / "none"), "head-scale", "--length", "64", "--out", "fit", "--initial", "1.2")
     twins = (str(world / "none"), str(world / "rotary"))
+    small = ("run", str(world / "small.toml"), "--out", "runs", "--workers", "1", "--save-every", "0", *device)
     return [
+        Command("run", small),
         Command("language prepare", ("language", "prepare", str(world / "corpus"), "--out", "prepared", *SMALL[:2])),
         Command("language train", _train(world, "run", "--save-every", "0")),
         Command("extend fit", (*fit, *few), complete="holds a fit already"),
@@ -278,12 +284,37 @@ def moments_of(count: int, wanted: int) -> list[tuple[int, ...]]:
     return [*((moment,) for moment in once), (max(1, count // 2), max(1, count // 3))]
 
 
-def cases(folder: Path, wanted: int = 20) -> Iterator[tuple[str, Callable[[], None]]]:
-    """For each command about `wanted` moments; each case raises AssertionError where something differs."""
+def at_random(kills: int, seed: int, folder: Path) -> int:
+    """Kills every command equally often, at random moments of one to three tries; returns how many tries went wrong."""
+    generator = random.Random(seed)
     world = make_world(folder / "world")
-    for command in commands(world):
+    every = commands(world)
+    wrong, done = 0, 0
+    for number, command in enumerate(every):
         reference = folder / "undisturbed" / command.name
         count = undisturbed(command, world, reference)
-        for moments in moments_of(count, wanted):
-            name = f"{command.name} at {', '.join(map(str, moments))} of {count}"
-            yield name, partial(kill, command, world, reference, folder / "killed" / command.name, moments)
+        own, left = done, kills * (number + 1) // len(every) - done
+        while left > 0:
+            moments = [generator.randint(1, count) for _ in range(min(left, generator.choice((1, 1, 2, 3))))]
+            left, done = left - len(moments), done + len(moments)
+            try:
+                kill(command, world, reference, folder / "killed" / command.name, moments)
+            except AssertionError as error:
+                wrong += 1
+                print(error, flush=True)
+        print(f"{command.name}: {done - own} kills, among {count} file operations", flush=True)
+    print(f"{done} kills, {wrong} tries left other files behind than an undisturbed run")
+    return wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        sys.exit(bool(at_random(given.kills, given.seed, Path(folder))))
+
+
+if __name__ == "__main__":
+    main()
