@@ -11,20 +11,35 @@ import gzip
 import json
 import os
 import random
-import resource
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hostile_folders import (
+    GONE,
+    RAW,
+    VALUES,
+    Case,
+    bomb,
+    change,
+    change_raw,
+    check,
+    cut,
+    encode,
+    first,
+    not_plain,
+    paths,
+    rewrite,
+    scramble,
+    text,
+)
 from rich.console import Console
 from synthetic import write_battery
 from synthetic_analysis import write_analysis
 
-from lengthwise.errors import UserError
 from lengthwise.records.comparison import compare
 from lengthwise.records.findings import load_analysis
 from lengthwise.records.rows import collect, load_results
@@ -32,41 +47,6 @@ from lengthwise.report.export import write_report
 from lengthwise.report.model.displayed import displayed
 from lengthwise.report.terminal.comparison import comparison_tables
 from lengthwise.report.terminal.show import show_tables
-
-SECONDS, MEGABYTES = 10.0, 1024
-"""That a case may take at most."""
-
-Case = tuple[str, Callable[[], None]]
-
-VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    0,
-    -1,
-    5,
-    2**31,
-    2**63,
-    10**30,
-    0.5,
-    -0.5,
-    1e308,
-    "",
-    "x",
-    "\u202e\x1b[2J",
-    "__proto__",
-    "9" * 5000,
-    [],
-    {},
-    [[]],
-    [None],
-    {"": None},
-    {"a": {"b": {}}},
-)
-"""In place of a good one."""
-
-RAW = ("NaN", "Infinity", "-Infinity", "1e999", "9" * 5000, "[" * 5000, '{"a":' * 5000, '"\\ud800"', "1.5.2", "'x'", "")
-"""The same, as text that JSON has no value for, or should have none."""
 
 
 @cache
@@ -83,10 +63,14 @@ def good() -> Path:
     return folder
 
 
+def of_collection(changed: Callable[[Path], object], accepted: bool | None = None, of: str = "c") -> None:
+    check(good() / of, COMMANDS, changed, accepted)
+
+
 def cases(seed: int = 0) -> Iterator[Case]:
     """Name and check; a check raises AssertionError where a promise is broken."""
     generator = random.Random(seed)
-    yield "good collection", lambda: check(lambda folder: None, accepted=True)
+    yield "good collection", lambda: of_collection(lambda folder: None, accepted=True)
     yield from _fields(generator)
     yield from _lines(generator)
     yield from _bytes(generator)
@@ -128,23 +112,28 @@ MEANINGLESS: tuple[tuple[str, str, Any], ...] = (
 def _fields(generator: random.Random) -> Iterator[Case]:
     """Every field of every kind of file: left out, and with several other values."""
     for file, field, value in MEANINGLESS:
-        yield f"{file} {field}={value!r}", lambda f=file, p=field, v=value: check(lambda c: _change(c / f, p, v), False)
+        yield (
+            f"{file} {field}={value!r}",
+            lambda f=file, p=field, v=value: of_collection(lambda c: change(c / f, p, v), False),
+        )
     for file in (*FILES, *(f"analysis/{kind}.jsonl.gz" for kind in KINDS)):
-        for path in _paths(_first(good() / "c" / file)):
-            yield f"{file} without {path}", lambda f=file, p=path: check(lambda c: _change(c / f, p, _GONE))
+        for path in paths(first(good() / "c" / file)):
+            yield f"{file} without {path}", lambda f=file, p=path: of_collection(lambda c: change(c / f, p, GONE))
             for value in generator.sample(VALUES, 3):
                 name = f"{file} {path}={str(value)[:20]!r}"
-                yield name, lambda f=file, p=path, v=value: check(lambda c: _change(c / f, p, v))
+                yield name, lambda f=file, p=path, v=value: of_collection(lambda c: change(c / f, p, v))
             raw = generator.choice(RAW)
             name = f"{file} {path}={raw[:20]}"
-            yield name, lambda f=file, p=path, v=raw: check(lambda c: _change_raw(c / f, p, v))
+            yield name, lambda f=file, p=path, v=raw: of_collection(lambda c: change_raw(c / f, p, v))
 
 
 def _lines(generator: random.Random) -> Iterator[Case]:
     """Lines left out, doubled, in another order, cut, empty, of another kind."""
 
-    def edit(file: str, change: Callable[[list[str]], list[str]]) -> Callable[[], None]:
-        return lambda: check(lambda c: _rewrite(c / file, "".join(change(_text(c / file).splitlines(keepends=True)))))
+    def edit(file: str, changed: Callable[[list[str]], list[str]]) -> Callable[[], None]:
+        return lambda: of_collection(
+            lambda c: rewrite(c / file, "".join(changed(text(c / file).splitlines(keepends=True))))
+        )
 
     for file in FILES[1:]:
         place = generator.randrange(1, 12)
@@ -166,175 +155,50 @@ def _bytes(generator: random.Random) -> Iterator[Case]:
     for file in (*FILES, "analysis/heads.jsonl.gz", "analysis/maps.jsonl.gz"):
         for number in range(6):
             seed = generator.randrange(2**32)
-            yield f"{file} bytes {number}", lambda f=file, s=seed: check(lambda c: _scramble(c / f, s))
+            yield f"{file} bytes {number}", lambda f=file, s=seed: of_collection(lambda c: scramble(c / f, s))
             share = generator.random()
-            yield f"{file} cut {number}", lambda f=file, s=share: check(lambda c: _cut(c / f, s))
-        yield f"{file} of UTF-16", lambda f=file: check(lambda c: _encode(c / f, "utf-16"), False)
-        yield f"{file} of zeros", lambda f=file: check(lambda c: (c / f).write_bytes(bytes(10_000)), False)
-        yield f"{file} larger than is read", lambda f=file: check(lambda c: os.truncate(c / f, 2**31), False)
+            yield f"{file} cut {number}", lambda f=file, s=share: of_collection(lambda c: cut(c / f, s))
+        yield f"{file} of UTF-16", lambda f=file: of_collection(lambda c: encode(c / f, "utf-16"), False)
+        yield f"{file} of zeros", lambda f=file: of_collection(lambda c: (c / f).write_bytes(bytes(10_000)), False)
+        yield f"{file} larger than is read", lambda f=file: of_collection(lambda c: os.truncate(c / f, 2**31), False)
     for file in ("rows.jsonl", "failures.jsonl"):
-        yield f"{file} unpacks to 600 MB", lambda f=file: check(lambda c: _bomb(c / f), False)
+        yield f"{file} unpacks to 600 MB", lambda f=file: of_collection(lambda c: bomb(c / f), False)
 
 
 def _folders() -> Iterator[Case]:
     """What is no plain file."""
-
-    def replaced(file: str, make: Callable[[Path], object]) -> Callable[[], None]:
-        def change(folder: Path) -> None:
-            (folder / file).unlink()
-            make(folder / file)
-
-        return lambda: check(change)
-
     for file in (*FILES, "analysis/heads.jsonl.gz"):
-        yield f"{file} is a pipe", replaced(file, os.mkfifo)
-        yield f"{file} is endless", replaced(file, lambda path: path.symlink_to("/dev/zero"))
-        yield f"{file} is a folder", replaced(file, lambda path: path.mkdir())
-        yield f"{file} links to nothing", replaced(file, lambda path: path.symlink_to("absent"))
-        yield f"{file} links to itself", replaced(file, lambda path: path.symlink_to(path.name))
-        yield f"{file} is not there", replaced(file, lambda path: None)
+        for name, replace in not_plain(file):
+            yield name, lambda r=replace: of_collection(r)
 
 
 def _run_folders(generator: random.Random) -> Iterator[Case]:
     """The same in folders of runs."""
     run = "copy.repeat/none"
 
-    def first(folder: Path) -> Path:
+    def first_run(folder: Path) -> Path:
         return sorted((folder / run).iterdir())[0]
 
     for file in ("run.json", "finished.json"):
-        for path in _paths(json.loads((first(good() / "runs") / file).read_text())):
-            value = generator.choice((_GONE, *VALUES))
-            name = f"run folder {file} {path}={'nothing' if value is _GONE else str(value)[:20]!r}"
-            yield name, lambda f=file, p=path, v=value: check(lambda c: _change(first(c) / f, p, v), of="runs")
+        for path in paths(json.loads((first_run(good() / "runs") / file).read_text())):
+            value = generator.choice((GONE, *VALUES))
+            name = f"run folder {file} {path}={'nothing' if value is GONE else str(value)[:20]!r}"
+            yield (
+                name,
+                lambda f=file, p=path, v=value: of_collection(lambda c: change(first_run(c) / f, p, v), of="runs"),
+            )
     for file in ("rows.jsonl", "failures.jsonl"):
         for number in range(8):
             share = generator.random()
             yield (
                 f"run folder {file} cut {number}",
-                lambda f=file, s=share: check(lambda c: _cut(first(c) / f, s), of="runs"),
+                lambda f=file, s=share: of_collection(lambda c: cut(first_run(c) / f, s), of="runs"),
             )
 
     def twice(folder: Path) -> None:
-        shutil.copytree(first(folder), first(folder).with_name("seed-9-x"))
+        shutil.copytree(first_run(folder), first_run(folder).with_name("seed-9-x"))
 
-    yield "run folder twice", lambda: check(twice, False, "runs")
-
-
-# Changes
-
-_GONE = object()
-_RAW = "@raw value@"
-
-
-def _text(path: Path) -> str:
-    return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
-
-
-def _rewrite(path: Path, text: str) -> None:
-    content = text.encode(errors="surrogatepass")
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-
-
-def _first(path: Path) -> Any:
-    text = _text(path)
-    return json.loads(text if path.suffix == ".json" else text.splitlines()[0])
-
-
-def _paths(value: Any, before: str = "") -> list[str]:
-    """Of every field, those in tables and in the first entry of lists of tables too."""
-    found = []
-    for name, each in value.items():
-        path = f"{before}{name}"
-        found.append(path)
-        if isinstance(each, list) and each and isinstance(each[0], dict):
-            path, each = f"{path}.0", each[0]
-        if isinstance(each, dict):
-            found += _paths(each, f"{path}.")
-    return found
-
-
-def _change(path: Path, field: str, value: Any) -> None:
-    """In the first row, or in all of it."""
-    whole = _text(path)
-    first, rest = (whole, "") if path.suffix == ".json" else whole.split("\n", 1)
-    table = json.loads(first)
-    *before, last = (int(part) if part.isdigit() else part for part in field.split("."))
-    at = table
-    for part in before:
-        at = at[part]
-    if value is _GONE:
-        at.pop(last)
-    else:
-        at[last] = value
-    _rewrite(path, json.dumps(table) + ("\n" + rest if path.suffix != ".json" else ""))
-
-
-def _change_raw(path: Path, field: str, raw: str) -> None:
-    _change(path, field, _RAW)
-    _rewrite(path, _text(path).replace(json.dumps(_RAW), raw, 1))
-
-
-def _encode(path: Path, encoding: str) -> None:
-    path.write_bytes(_text(path).encode(encoding))
-
-
-def _scramble(path: Path, seed: int) -> None:
-    generator, content = random.Random(seed), bytearray(path.read_bytes())
-    for _ in range(generator.randrange(1, 20)):
-        content[generator.randrange(len(content))] = generator.randrange(256)
-    path.write_bytes(content)
-
-
-def _cut(path: Path, share: float) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
-
-
-def _bomb(path: Path) -> None:
-    path.unlink()
-    packed = path.with_name(path.name + ".gz")
-    with gzip.open(packed, "wb", compresslevel=1) as file:
-        for _ in range(600):
-            file.write(bytes(2**20))
-
-
-# Checks
-
-
-def check(change: Callable[[Path], object], accepted: bool | None = None, of: str = "c") -> None:
-    """All commands on a changed copy. `accepted`: whether it must be, or None where either is fine."""
-    with tempfile.TemporaryDirectory(prefix="fuzz-case-") as place:
-        folder = Path(place) / "in"
-        shutil.copytree(good() / of, folder, symlinks=True)
-        change(folder)
-        began, refused = time.monotonic(), []
-        for name, command in COMMANDS.items():
-            out = Path(place) / "out"
-            problem = _problem(command, folder, out)
-            written = sorted(path.name for path in out.iterdir()) if out.exists() else []
-            if problem is not None:
-                refused.append(name)
-                assert 0 < len(problem) < 3000 and "\n" not in problem, f"{name}: not one line: {problem[:200]!r}"
-                assert not any(0 < ord(letter) < 32 for letter in problem), f"{name}: {problem!r}"
-                assert not written, f"{name} was refused ({problem}) and wrote {written}"
-            shutil.rmtree(out, ignore_errors=True)
-        assert set(path.name for path in Path(place).iterdir()) <= {"in", "out"}, "something was written elsewhere"
-        assert accepted is not True or not refused, f"good results were refused: {problem}"
-        assert accepted is not False or refused, "what means nothing was accepted"
-        assert (seconds := time.monotonic() - began) < SECONDS, f"took {seconds:.0f} s"
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    assert peak < MEGABYTES, f"took {peak:,} MB"
-
-
-def _problem(command: Callable[[Path, Path], object], folder: Path, out: Path) -> str | None:
-    try:
-        command(folder, out)
-    except UserError as error:
-        return str(error)
-    except Exception as error:
-        raise AssertionError(f"{type(error).__name__}: {error}") from error
-    return None
+    yield "run folder twice", lambda: of_collection(twice, False, "runs")
 
 
 def _show(folder: Path, out: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import fuzz_records
+import hostile_folders
 import pytest
 
 from lengthwise.door import RunError
@@ -20,7 +21,7 @@ def test_hostile_collections(part: int, monkeypatch: pytest.MonkeyPatch) -> None
     commands = dict(fuzz_records.COMMANDS)
     without_report = {name: command for name, command in commands.items() if name != "report"}
     # This process has done other tests before: what it took at most says nothing here.
-    monkeypatch.setattr(fuzz_records, "MEGABYTES", 10**6)
+    monkeypatch.setattr(hostile_folders, "MEGABYTES", 10**6)
     for number, (name, run) in list(enumerate(EVERY[::8]))[part::PARTS]:
         monkeypatch.setattr(fuzz_records, "COMMANDS", commands if number % 5 == part % 5 == 0 else without_report)
         try:
@@ -30,7 +31,7 @@ def test_hostile_collections(part: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_means_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz_records, "MEGABYTES", 10**6)
+    monkeypatch.setattr(hostile_folders, "MEGABYTES", 10**6)
     for name, run in EVERY[1 : 1 + len(fuzz_records.MEANINGLESS)]:
         try:
             run()
@@ -46,7 +47,7 @@ def test_whole_columns_and_single_rows_are_judged_alike() -> None:
     assert columns is not None and surely_rows(columns)
     surely = 0
     for field in [*rows[0], "later"]:
-        for value in (*fuzz_records.VALUES, float("inf"), 7, 100, 0.25):
+        for value in (*hostile_folders.VALUES, float("inf"), 7, 100, 0.25):
             changed = [*rows[:3], {**rows[3], field: value}, *rows[4:]]
             columns = as_columns(changed)
             if columns is not None and surely_rows(columns):

@@ -14,6 +14,7 @@ from lengthwise.encodings.choice import EncodingChoice
 from lengthwise.errors import UserError, nearest
 from lengthwise.records.directory import RunDirectory, StudyDirectory
 from lengthwise.records.files import read_json, read_rows
+from lengthwise.records.schema import DESCRIPTION, ROW, STUDY
 from lengthwise.selection import select
 from lengthwise.study import Run
 from lengthwise.training.checkpoint import run_from
@@ -53,7 +54,7 @@ class AnalyzedRun:
     @cached_property
     def accuracy_by_length(self) -> dict[int, float]:
         right: dict[int, list[int]] = {}
-        for row in read_rows(self.directory.rows):
+        for row in read_rows(self.directory.rows, schema=ROW):
             if row["checkpoint"] == self.checkpoint:
                 correct, n = right.get(row["length"], [0, 0])
                 right[row["length"]] = [correct + row["correct"], n + row["n"]]
@@ -87,7 +88,7 @@ def analyzed_runs(path: Path, only: str = "", checkpoint: str = "last") -> list[
     chosen = [found[run.name] for run in select([subject.run for subject in found.values()], only)]
     if not chosen:
         raise UserError(f"--only {only!r} leaves no finished run of {path}")
-    declared = read_json(path / "study.json").get("encoding_order", []) if (path / "study.json").exists() else []
+    declared = read_json(path / "study.json", STUDY).get("encoding_order", []) if (path / "study.json").exists() else []
     place = {label: number for number, label in enumerate(declared)}
     return sorted(
         chosen,
@@ -96,7 +97,7 @@ def analyzed_runs(path: Path, only: str = "", checkpoint: str = "last") -> list[
 
 
 def _subject(directory: RunDirectory, checkpoint: str) -> AnalyzedRun:
-    description = read_json(directory.description)
+    description = read_json(directory.description, DESCRIPTION)
     run = run_from(description["settings"])
     label = EncodingChoice(description["encoding"], run.encoding.layers)
     named = replace(run, encoding=label, called=description["task"])

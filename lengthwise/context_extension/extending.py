@@ -27,6 +27,7 @@ from lengthwise.context_extension.uniform import search_uniform
 from lengthwise.context_extension.variant import extension_table, variant
 from lengthwise.errors import UserError
 from lengthwise.machine import require_memory
+from lengthwise.records.extension_schema import PASSKEY, PERPLEXITY
 from lengthwise.records.files import append_rows, read_rows, write_rows, write_text
 from lengthwise.report.model.context_extension import line_words
 from lengthwise.report.model.context_extension_tables import correlation_table
@@ -208,7 +209,7 @@ def make_table(
 
 def finish_table(out: Path) -> list[Row]:
     """Writes a finished table as Markdown too; returns its rows of perplexity."""
-    rows = read_rows(out / "perplexity.jsonl")
+    rows = read_rows(out / "perplexity.jsonl", schema=PERPLEXITY)
     write_text(out / "table.md", showing.extension_markdown(rows))
     return rows
 
@@ -217,7 +218,7 @@ def show_table(rows: Sequence[Row], out: Path, console: Console) -> None:
     console.print(to_terminal(showing.extension_table(rows)))
     passkey = out / "passkey.jsonl"
     if passkey.exists():
-        found = read_rows(passkey)
+        found = read_rows(passkey, schema=PASSKEY)
         for line in dict.fromkeys(row["line"] for row in found):
             console.print()
             of_line = [row for row in found if row["line"] == line]

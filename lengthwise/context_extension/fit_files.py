@@ -19,6 +19,7 @@ from lengthwise.errors import UserError
 from lengthwise.extensions.extended import Extended
 from lengthwise.leftovers import clear_leftovers
 from lengthwise.records.directory import make_folder
+from lengthwise.records.extension_schema import FIT
 from lengthwise.records.files import read_json, write_json
 from lengthwise.records.provenance import provenance
 from lengthwise.runtime import device_name
@@ -74,7 +75,7 @@ def load_fit(folder: Path, subject: LoadedModel) -> SavedFit:
     """Refuses a fit of another model."""
     if not is_fit(folder):
         raise UserError(f"no finished fit at {folder}; make one with `lengthwise extend fit`")
-    description = read_json(folder / DESCRIPTION)
+    description = read_json(folder / DESCRIPTION, FIT)
     if description["model"]["checksum"] != subject.checksum:
         raise UserError(f"{folder} was fitted to {description['model']['name']} with other weights than {subject.name}")
     tensors, _ = load_tensors(folder / LEARNED)

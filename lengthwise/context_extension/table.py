@@ -31,8 +31,10 @@ from lengthwise.errors import UserError
 from lengthwise.language.store import TokenStore
 from lengthwise.leftovers import clear_leftovers
 from lengthwise.model.decoder import Decoder
-from lengthwise.records.directory import StudyDirectory, differences, make_folder, plain
+from lengthwise.records.directory import StudyDirectory, differences, make_folder
+from lengthwise.records.extension_schema import PASSKEY, PERPLEXITY, TABLE, UNIFORM
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
+from lengthwise.records.names import places
 from lengthwise.runtime import Listener
 
 Row = dict[str, Any]
@@ -140,7 +142,8 @@ class ExtensionTable:
         subject = self.subjects[line.family]
         if line.fit is None:
             return Variant(subject, line.extensions)
-        folder = self.out / "fits" / plain(line.name)
+        now, *earlier = places(self.out / "fits", line.name)
+        folder = next(filter(is_fit, earlier), now)
         if not is_fit(folder):
             windows = TrainingWindows(subject.documents("train"), line.fit.length, line.fit.seed)
             save_fit(folder, subject, fit(subject, windows, line.fit, self.listener))
@@ -149,7 +152,7 @@ class ExtensionTable:
     def _scales(self) -> dict[int, float]:
         """Context -> best uniform scale of the model without positions."""
         file = self.out / "uniform.json"
-        found: dict[str, Any] = read_json(file) if file.exists() else {"best": {}, "losses": {}}
+        found: dict[str, Any] = read_json(file, UNIFORM) if file.exists() else {"best": {}, "losses": {}}
         for context in self.contexts:
             if context > self.trained and str(context) not in found["best"]:
                 search = search_uniform(self.subjects["none"], self.validation, [context])[context]
@@ -172,7 +175,7 @@ class ExtensionTable:
             facts = {family: subject.facts for family, subject in self.subjects.items()}
             write_json(file, {**now, "trained": self.trained, "folders": facts})
             return
-        before = read_json(file)
+        before = read_json(file, TABLE)
         changes = [
             f"{key} was {old!r}, is {new!r}"
             for part in ("settings", "models")
@@ -275,7 +278,8 @@ def _refuse_strangers(nope: LoadedModel, rope: LoadedModel) -> None:
 def _by_line(file: Path) -> dict[str, list[Row]]:
     """The rows of each line; none where there is no file yet."""
     found: dict[str, list[Row]] = {}
-    for row in read_rows(file) if file.exists() else []:
+    schema = PASSKEY if file.name == "passkey.jsonl" else PERPLEXITY
+    for row in read_rows(file, schema=schema) if file.exists() else []:
         found.setdefault(row["line"], []).append(row)
     return found
 

@@ -42,8 +42,8 @@ def heat_map(title: str, rows: Sequence[Row], caption: str = "") -> Table:
     shares = {(row["length"], row["depth"]): row["correct"] / row["n"] for row in rows}
     found = []
     for depth in depths:
-        here = [shares[length, depth] for length in lengths]
-        cells = (Cell((Words(f"{share:.1f}"),), share=share) for share in here)
+        here = (shares.get((length, depth)) for length in lengths)
+        cells = (MISSING if share is None else Cell((Words(f"{share:.1f}"),), share=share) for share in here)
         found.append(TableRow((text_cell(f"{depth:.0%}"), *cells), ruled=depth == depths[-1]))
     means = [[share for (length, _), share in shares.items() if length == wanted] for wanted in lengths]
     found.append(TableRow((text_cell("mean"), *(number_cell(f"{sum(each) / len(each):.2f}") for each in means))))

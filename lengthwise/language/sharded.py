@@ -28,6 +28,7 @@ from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.layer import LayerPass
 from lengthwise.records.directory import make_folder
+from lengthwise.records.extension_schema import SHARDED
 from lengthwise.records.files import read_json, write_json
 from lengthwise.training.fleet import Batch
 from lengthwise.training.state import load_tensors, save_tensors
@@ -120,7 +121,7 @@ class ShardedLearner(Learner):
     def restore(self, folder: Path) -> str | None:
         if not (folder / NEWEST).exists():
             return None
-        newest = read_json(folder / NEWEST)
+        newest = read_json(folder / NEWEST, SHARDED)
         if newest["processes"] != self.processes.count:
             raise UserError(
                 f"{folder} was begun with {newest['processes']} processes, which each hold a part of the model; "

@@ -94,7 +94,7 @@ class AnalysisFolder:
         file = self.file(kind, unit)
         if not file.exists():
             return None
-        earlier, *rows = read_rows(file)
+        earlier, *rows = read_rows(file) or [{}]
         return rows if earlier == {"asked": {**asked, "version": VERSION}} else None
 
     def write(self, kind: str, unit: str, asked: Mapping[str, Any], rows: Iterable[Row]) -> None:

@@ -178,11 +178,14 @@ def entropy_figure(rows: Sequence[Row]) -> Figure | None:
     bound = Series([(p, math.log2(p + 1)) for p in positions], dashes="2 3", opacity=0.7)
     lines, signs, said = [bound], [LegendEntry("at most", bound)], []
     for number, variant in enumerate(dict.fromkeys(row["variant"] for row in known)):
-        own = [row for row in known if row["variant"] == variant]
-        points = [(p, _mean([row["bits"] for row in own if row["position"] == p])) for p in positions]
-        lines.append(Series(points, PALETTE[number]))
+        own: dict[int, list[float]] = {}
+        for row in known:
+            if row["variant"] == variant:
+                own.setdefault(row["position"], []).append(row["bits"])
+        points = [(p, _mean(bits)) for p, bits in sorted(own.items())]
+        lines.append(Series(points, PALETTE[number % len(PALETTE)]))
         signs.append(LegendEntry(variant, lines[-1]))
-        said.append(f"{variant}: {points[-1][1]:.2f} bits at position {positions[-1]:,}")
+        said.append(f"{variant}: {points[-1][1]:.2f} bits at position {points[-1][0]:,}")
     top = math.log2(positions[-1] + 1)
     panel = Panel("Entropy of attention", "position", lines, (0, positions[-1]), top)
     return grid(

@@ -5,11 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from lengthwise.errors import UserError
-from lengthwise.records.files import read_json, read_rows
+from lengthwise.door import SMALL, Schema, refuse_unreadable
+from lengthwise.errors import RunError, UserError
+from lengthwise.records.extension_schema import ENTROPY, FIT, LONG, PASSKEY, PERPLEXITY, TABLE, UNIFORM
+from lengthwise.records.files import REMEDY, read_json, read_rows
 from lengthwise.records.published_ratios import PublishedRatio, ratios
+from lengthwise.report.model.displayed import displayed_table
 
 Row = dict[str, Any]
 FAMILIES = {"none": "Without positions", "rotary": "Rotary positions"}
@@ -99,24 +104,26 @@ def load_extension_rows(folder: Path) -> ExtensionRows:
     if not (place / "perplexity.jsonl").exists():
         raise UserError(f"{folder} holds no rows of a table; make them with `lengthwise extend table` or `study`")
 
-    def rows(name: str) -> list[Row]:
-        return read_rows(place / name) if (place / name).exists() else []
+    def rows(name: str, schema: Schema) -> list[Row]:
+        return (
+            [displayed_table(row) for row in read_rows(place / name, schema=schema)] if (place / name).exists() else []
+        )
 
-    def facts(name: str) -> dict[str, Any] | None:
-        return read_json(place / name) if (place / name).exists() else None
+    def facts(name: str, schema: Schema) -> dict[str, Any] | None:
+        return displayed_table(read_json(place / name, schema)) if (place / name).exists() else None
 
-    perplexity = rows("perplexity.jsonl")
+    perplexity = rows("perplexity.jsonl", PERPLEXITY)
     if not perplexity:
         raise UserError(f"{place}/perplexity.jsonl has no rows yet")
     lines = list(dict.fromkeys(row["line"] for row in perplexity))
     return ExtensionRows(
         perplexity,
-        rows("passkey.jsonl"),
+        rows("passkey.jsonl", PASSKEY),
         list(_fits(place / "fits", lines)),
-        facts("uniform.json"),
-        rows("entropy.jsonl"),
-        [row for row in rows("long.jsonl") if row["kind"] == "perplexity"],
-        facts("table.json") or {},
+        facts("uniform.json", UNIFORM),
+        rows("entropy.jsonl", ENTROPY),
+        [row for row in rows("long.jsonl", LONG) if row["kind"] == "perplexity"],
+        facts("table.json", TABLE) or {},
     )
 
 
@@ -127,7 +134,7 @@ def _fits(folder: Path, lines: Iterable[str]) -> Iterable[FittedLine]:
         path = known.get(_plain(line))
         if path is None:
             continue
-        fit = read_json(path)
+        fit = displayed_table(read_json(path, FIT))
         learned = path.with_name("learned.safetensors")
         has_scales = fit["settings"]["head_scale"] and learned.exists()
         last = fit["losses"][-10:]
@@ -138,8 +145,20 @@ def _fits(folder: Path, lines: Iterable[str]) -> Iterable[FittedLine]:
             fit["losses"][0],
             sum(last) / len(last),
             fit["hardware"]["device"],
-            load_file(learned)["scales_LH"].tolist() if has_scales else None,
+            _scales(learned) if has_scales else None,
         )
+
+
+def _scales(file: Path) -> list[list[float]]:
+    """Layers x heads."""
+    refuse_unreadable(file, SMALL)
+    try:
+        found = load_file(file)["scales_LH"]
+    except (SafetensorError, KeyError, OSError) as error:
+        raise RunError(f"{file} holds no learned scales ({error}); {REMEDY}") from error
+    if found.ndim != 2 or not np.isfinite(found).all():
+        raise RunError(f"{file} must hold a number for each layer and head; {REMEDY}")
+    return found.tolist()
 
 
 def _plain(name: str) -> str:

@@ -34,6 +34,11 @@ def displayed_findings(analysis: AnalysisRows) -> AnalysisRows:
     return AnalysisRows(*([_written(row, _name) for row in rows] for rows in kinds))
 
 
+def displayed_table(value: dict[str, Any]) -> dict[str, Any]:
+    """A row or a table of facts with every name in it as it may be shown."""
+    return _written(value, _name)
+
+
 class _Texts(Sequence[Row]):
     """Failures whose texts are written out when somebody looks at them."""
 

@@ -1,0 +1,136 @@
+"""What the files of context extension may hold, field by field: fits, tables of extended models, their rows."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lengthwise.door import SHARE, WHOLE, List, Number, Schema, Table
+from lengthwise.records.schema import (
+    AMOUNT,
+    COUNTED,
+    EXAMPLES,
+    FEW,
+    LENGTH,
+    NAME,
+    NUMBER,
+    SOME_COUNT,
+    SOME_NUMBER,
+    TRUTH,
+    WORDS,
+    Checked,
+    TableOf,
+)
+
+CHECKSUM = Number(least=0, most=WHOLE, whole=True)
+TIMES = Number(least=1, most=10**6, whole=True)
+SCALE = Number(least=0, most=10**6)
+BITS = Number(least=0, most=64)
+CORRELATION = Number(least=-1 - 1e-6, most=1 + 1e-6, nullable=True)
+
+FIT = Table(
+    {
+        "settings": Table({"length": LENGTH, "head_scale": TRUTH, "steps": COUNTED}),
+        "model": Table({"name": WORDS, "checksum": CHECKSUM, "trained": LENGTH}),
+        "trained_numbers": COUNTED,
+        "losses": Checked(List(NUMBER), lambda losses: None if losses else "must not be empty"),
+        "seconds": AMOUNT,
+        "hardware": Table({"device": NAME}, {"processors": SOME_COUNT, "machine": WORDS}),
+    }
+)
+"""fit.json."""
+
+
+def _by_context(found: Mapping[str, Any]) -> str | None:
+    for context in found:
+        if not re.fullmatch("[1-9][0-9]{0,8}", context):
+            return "must have contexts, in tokens, for its fields"
+    return None
+
+
+def _both(found: Mapping[str, Any]) -> str | None:
+    if found["best"].keys() != found["losses"].keys():
+        return "must have the same contexts in best and losses"
+    untried = [
+        each for each, best in found["best"].items() if best not in [scale for scale, _ in found["losses"][each]]
+    ]
+    return f"has a best scale for {untried[0]} that was not tried" if untried else None
+
+
+def _two(pair: list[float]) -> str | None:
+    return None if len(pair) == 2 else "must be a scale and its loss"
+
+
+_TRIED = List(Checked(List(NUMBER, most=2), _two))
+_UNIFORM = Table(
+    {
+        "best": Checked(TableOf(SCALE), _by_context),
+        "losses": Checked(TableOf(_TRIED), _by_context),
+        "slope": NUMBER,
+        "determination": SOME_NUMBER,
+    },
+    {"trained": LENGTH},
+)
+UNIFORM = Checked(_UNIFORM, _both)
+"""uniform.json: the search of one scale for all heads."""
+
+TABLE = Table(
+    {"settings": Table(), "models": TableOf(CHECKSUM)}, {"trained": LENGTH, "folders": TableOf(Table(), most=100)}
+)
+"""table.json."""
+
+_LINE: dict[str, Schema] = {"line": NAME, "family": NAME}
+_LOSS: dict[str, Schema] = {
+    "context": LENGTH,
+    "tokens": EXAMPLES,
+    "loss": NUMBER,
+    "standard_error": Number(least=0, nullable=True),
+    "perplexity": AMOUNT,
+}
+PERPLEXITY = Table({**_LINE, "times": TIMES, **_LOSS})
+
+
+def _keys_between(row: Mapping[str, Any]) -> str | None:
+    return f"has {row['correct']:,} correct of {row['n']:,}" if row["correct"] > row["n"] else None
+
+
+PASSKEY = Checked(Table({**_LINE, "length": LENGTH, "depth": SHARE, "n": EXAMPLES, "correct": COUNTED}), _keys_between)
+
+
+@dataclass(frozen=True)
+class ByKind(Schema):
+    """Rows of several kinds in one file."""
+
+    kinds: Mapping[str, Schema] = field(default_factory=dict)
+    other: Schema = field(default_factory=Table)
+    """Of rows of another kind, or of none."""
+
+    def checked(self, value: Any, where: str) -> Any:
+        kind = value.get("kind") if isinstance(value, dict) else None
+        schema = self.kinds.get(kind, self.other) if isinstance(kind, str) else self.other
+        return schema.checked(value, where)
+
+
+_HEAD = Table(
+    {
+        "model": NAME,
+        "variant": NAME,
+        "layer": FEW,
+        "head": FEW,
+        "position": COUNTED,
+        "n": EXAMPLES,
+        "bits": BITS,
+        "bound": BITS,
+    }
+)
+_CORRELATIONS = Table(
+    {"model": NAME, "overall": CORRELATION, "within_layers": CORRELATION, "by_layer": List(CORRELATION, most=10_000)}
+)
+ENTROPY = ByKind({"correlation": _CORRELATIONS}, _HEAD)
+LONG = ByKind(
+    {"perplexity": Table({"model": NAME, "variant": NAME, **_LOSS}, {"memory_bytes": SOME_COUNT})},
+    Table({"kind": NAME}),
+)
+
+SHARDED = Table({"step": COUNTED, "seconds": AMOUNT, "processes": Number(least=1, most=10**6, whole=True)})
+"""Which sharded state is the newest."""
