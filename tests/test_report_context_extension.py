@@ -47,6 +47,9 @@ def growth(line: str, times: int) -> float:
     return 1.02 * slope ** max(0.0, math.log2(times / until)) + worse if times > 1 else 1.0 + worse
 
 
+LOSS = {"loss": 4.6, "standard_error": 0.1, "perplexity": 99.0}
+
+
 def write_table(folder: Path, passkeys: bool = True, fits: bool = True, entropy: bool = True) -> Path:
     rows = [
         {"line": line.name, "family": line.family, "times": times, "context": times * TRAINED, "tokens": 65_536,
@@ -57,7 +60,10 @@ def write_table(folder: Path, passkeys: bool = True, fits: bool = True, entropy:
     ]  # fmt: skip
     folder.mkdir(parents=True)
     write_rows(folder / "perplexity.jsonl", rows)
-    write_json(folder / "table.json", {"settings": {"times": list(SETTINGS.times), "steps": 200}, "trained": TRAINED})
+    write_json(
+        folder / "table.json",
+        {"settings": {"times": list(SETTINGS.times), "steps": 200}, "models": {}, "trained": TRAINED},
+    )
     write_json(
         folder / "uniform.json",
         {"trained": TRAINED, "best": {str(n): best for n, best in BEST.items()}, "slope": 0.3, "determination": 0.99,
@@ -77,7 +83,9 @@ def write_table(folder: Path, passkeys: bool = True, fits: bool = True, entropy:
             place = folder / "fits" / plain(line.name)
             place.mkdir(parents=True)
             numbers = 36 if line.fit.head_scale else 16_900_000
-            facts = {"settings": {"head_scale": line.fit.head_scale}, "trained_numbers": numbers, "seconds": 4.2,
+            facts = {"settings": {"length": 1024, "steps": 2, "head_scale": line.fit.head_scale},
+                     "model": {"name": line.family, "checksum": 1, "trained": TRAINED},
+                     "trained_numbers": numbers, "seconds": 4.2,
                      "losses": [4.0, 3.5], "hardware": {"device": "cpu"}}  # fmt: skip
             write_json(place / "fit.json", facts)
             if line.fit.head_scale:
@@ -85,7 +93,7 @@ def write_table(folder: Path, passkeys: bool = True, fits: bool = True, entropy:
                 save_file({"scales_LH": scales_LH}, place / "learned.safetensors")
     if entropy:
         bits = [
-            {"variant": variant, "layer": layer, "head": head, "position": position, "n": 8,
+            {"model": "none", "variant": variant, "layer": layer, "head": head, "position": position, "n": 8,
              "bits": math.log2(position + 1) * share, "bound": math.log2(position + 1)}
             for variant, share in (("as trained", 0.8), ("head-scale, fitted at 2048", 0.5))
             for layer in range(6)
@@ -93,10 +101,10 @@ def write_table(folder: Path, passkeys: bool = True, fits: bool = True, entropy:
             for position in range(0, 2048, 64)
         ]  # fmt: skip
         by_layer = [-0.5, -0.25, None, -0.75, -0.1, -0.2]
-        found = {"kind": "correlation", "overall": -0.31, "within_layers": -0.36, "by_layer": by_layer}
+        found = {"model": "none", "kind": "correlation", "overall": -0.31, "within_layers": -0.36, "by_layer": by_layer}
         write_rows(folder / "entropy.jsonl", [*bits, found])
         far = {"kind": "perplexity", "model": "none", "variant": "head-scale, fitted at 2048", "context": 65_536}
-        write_rows(folder / "long.jsonl", [{**far, "perplexity": 99.0, "tokens": 16_384, "memory_bytes": 3 * 2**30}])
+        write_rows(folder / "long.jsonl", [{**far, **LOSS, "tokens": 16_384, "memory_bytes": 3 * 2**30}])
     return folder
 
 
