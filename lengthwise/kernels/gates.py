@@ -77,7 +77,7 @@ def _gates_backward(grad_NMC: Tensor, out_NMC: Tensor, x_NMD: Tensor, weight_NCD
     grad, out, x, weight = map(_whole_models, (grad_NMC, out_NMC, x_NMD, weight_NCD))
     (N, M, D), C = x.shape, weight.shape[1]
     B, W = _tiles(BACKWARD, x)
-    part_NPL = x.new_empty((N, triton.cdiv(M, B), joined_NL.shape[1]), dtype=torch.float32)
+    part_NPL = x.new_empty((N, -(-M // B), joined_NL.shape[1]), dtype=torch.float32)
     with torch.cuda.device_of(x):
         _backward_kernel[triton.cdiv(M, B), triton.cdiv(D, W), N](
             *(grad, out, x, weight, dx_NMD, part_NPL),
@@ -96,12 +96,12 @@ def _whole_models(x: Tensor) -> Tensor:
 
 def _tiles(tiles: dict[torch.dtype, Tiles], x: Tensor) -> tuple[int, int]:
     B, W = tiles[x.dtype]
-    return B, min(W, triton.next_power_of_2(x.shape[-1]))
+    return B, min(W, 1 << (x.shape[-1] - 1).bit_length())
 
 
 def _padded(gates: int) -> int:
     """A matrix product has 16 rows and columns at least."""
-    return max(16, triton.next_power_of_2(gates))
+    return max(16, 1 << (gates - 1).bit_length())
 
 
 def _like(x_NMD: Tensor, weight_NCD: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.kernels import attention as kernel
+from lengthwise.kernels import gates as gates_kernel
 from lengthwise.kernels.linear import Linear
 from lengthwise.kernels.ops import Ops
 from lengthwise.kernels.picking import pick_tokens
@@ -44,7 +45,7 @@ class Attention(nn.Module):
 
     def forward(self, x_BTD: Tensor, here: LayerPass) -> Tensor:
         """What is added to the stream (B, T, D), or (P, D) of it where only some tokens are asked for."""
-        numbers = here.encoding.token_numbers(x_BTD)
+        numbers = _token_numbers(x_BTD, here)
         if numbers is not None and here.cache is not None:
             numbers = here.cache.extend_numbers(here.number, numbers)
         layout = here.layout.at_layer(here.number, x_BTD, numbers)
@@ -105,6 +106,16 @@ class Attention(nn.Module):
         if shared > 1:
             k_BGSK, v_BGSK = k_BGSK.repeat_interleave(shared, dim=1), v_BGSK.repeat_interleave(shared, dim=1)
         return q_BHTK, k_BGSK, v_BGSK
+
+
+def _token_numbers(x_BTD: Tensor, here: LayerPass) -> Tensor | None:
+    """Those of the layer's encoding, by the kernel where they are gates that it knows."""
+    gates = here.encoding.gates() if here.backend == "kernel" else None
+    if gates is None or not gates_kernel.supports(x_BTD, gates.weight_CD, gates.bias_C):
+        return here.encoding.token_numbers(x_BTD)
+    arrays = (x_BTD.flatten(0, -2), gates.weight_CD, gates.bias_C)
+    numbers_NMC = gates_kernel.log_sigmoid_gates(*(each[None] for each in arrays))
+    return numbers_NMC.view(*x_BTD.shape[:-1], -1)
 
 
 def _kernel(
