@@ -30,8 +30,11 @@ def compile_kernels() -> None:
     others = {"row", "column", "drow", "dcolumn", "window"}
     attending = [kernel._forward_whole, kernel._backward_whole, kernel_long._forward]
     attending += [kernel_long._backward_queries, kernel_long._backward_keys]
-    # A bias by distance and its gradient, rotations, biases of rows and columns, windows; then nothing is absent.
-    for absent in ({"turns", *others}, {"table", "part", *others}, {"table", "part", "window"}, set()):
+    # Rotations, a bias by distance and its gradient, biases of rows and columns or the columns' own, windows; nothing.
+    for absent in (
+        *({"turns", *others}, {"table", "part", *others}, {"table", "part", "window"}),
+        *({"turns", "window", "column", "drow"}, set()),
+    ):
         for function in attending:
             made(function, kinds, numbers, absent, num_warps=4)
     for function in (kernel_long._turn, drop._forward, drop._backward_kernel, picking._take, picking._put):

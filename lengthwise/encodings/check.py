@@ -229,7 +229,7 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
             lambda: contribution.row_column_bias,
             f"RowColumnBias of (B, heads, T) = ({B}, {H}, {T}) and (B, heads, S) = ({B}, {H}, {S})",
             lambda x: (
-                isinstance(x, RowColumnBias) and _broadcasts(x.row_BHT, B, H, T) and _broadcasts(x.column_BHS, B, H, S)
+                isinstance(x, RowColumnBias) and _broadcasts(x.row_BHT, B, H, T) and _broadcasts(x.of_keys_BHS, B, H, S)
             ),
         )
     if contribution.window is not None:

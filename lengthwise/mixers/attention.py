@@ -146,7 +146,8 @@ def _kernel(
     rows_BHT = columns_BHT = windows_H = None
     if (both := contribution.row_column_bias) is not None:
         shape = (len(joined_BTXHK), joined_BTXHK.shape[3], length)
-        rows_BHT, columns_BHT = both.row_BHT.expand(shape), both.column_BHS.expand(shape)
+        rows_BHT = both.row_BHT.expand(shape)
+        columns_BHT = None if both.column_BHS is None else both.column_BHS.expand(shape)
     if contribution.window is not None:
         windows_H = _windows(contribution.window, joined_BTXHK.shape[3], device)
     arrays = (table_HT, turns_BTPC, ops.next_key(), rows_BHT, columns_BHT, windows_H)

@@ -40,4 +40,4 @@ class Fox(Encoding):
     def contribute(self, layout: AttentionLayout) -> Contribution:
         assert layout.token_numbers_BSC is not None
         kept_BHS = layout.running_sums(layout.token_numbers_BSC).transpose(1, 2)
-        return Contribution(row_column_bias=RowColumnBias(layout.of_queries(kept_BHS), -kept_BHS))
+        return Contribution(row_column_bias=RowColumnBias.difference(kept_BHS, layout))
