@@ -3,6 +3,8 @@
 `test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.gates`.
 """
 
+from typing import Any
+
 import pytest
 import torch
 from compiling import compiles, in_another_process, made
@@ -10,8 +12,15 @@ from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
+from lengthwise.encodings.choice import read_encoding
 from lengthwise.kernels import gates as gates_kernel
 from lengthwise.kernels.gates import _gates, _gates_backward, log_sigmoid_gates, supports
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
+from lengthwise.study import make_task
+from lengthwise.training.batches import TrainingData, collate
+from lengthwise.training.fleet import Batch, Fleet
+from lengthwise.training.recipe import DataConfig
 
 
 def compile_kernels() -> None:
@@ -135,3 +144,29 @@ class TestInterpreted:
         torch.library.opcheck(_gates, tuple(leaves))
         out = log_sigmoid_gates(*leaves).detach()
         torch.library.opcheck(_gates_backward, (grad, out, *(each.detach() for each in leaves[:2])))
+
+    @pytest.mark.usefixtures("encodings_outside")
+    @pytest.mark.parametrize(("methods", "calls"), [(["fox"], 2), (["rotary", "fox"], 2), (["fox", "fox"], 0)])
+    @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 2e-2)])
+    def test_fleets_compute_declared_gates_by_the_kernel(
+        self, monkeypatch: pytest.MonkeyPatch, methods: list[str], calls: int, precision: str, tolerance: float
+    ) -> None:
+        """And get the gradients that they get with eager gates. Those of two methods are joined, as numbers."""
+        called: list[Any] = []
+        monkeypatch.setattr(gates_kernel, "log_sigmoid_gates", lambda *x: called.append(x) or log_sigmoid_gates(*x))
+        task, data = make_task("copy.words"), DataConfig(train_lengths=(2, 5), test_lengths=(6, 7), examples=0)
+        layers = read_encoding([methods] * 2).resolved().layers
+        model = build(ModelConfig(layers=2, width=32, heads=2), task.vocabulary.rows, layers, Lengths(64, 64))
+        fleet = Fleet(model, 2, torch.device("cpu"), precision)
+        fleet.initialize([1, 2])
+        examples = [TrainingData(task, data, seed=seed).batches(0, 1, 4) for seed in range(2)]
+        batch = Batch.of(collate(examples, 0, 32, 4), 0, torch.device("cpu"))
+        gradients = {name: each.clone() for name, each in fleet.gradients(batch)[1].items()}
+        assert len(called) == calls
+        monkeypatch.setattr(gates_kernel, "supports", lambda *_: False)
+        expected = fleet.gradients(batch)[1]
+        assert len(called) == calls
+        assert sum(".gate." in name for name in gradients) == 4 * methods.count("fox")
+        for name, gradient in gradients.items():
+            error = (gradient.float() - expected[name].float()).norm()
+            assert error <= tolerance * expected[name].float().norm(), name
