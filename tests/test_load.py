@@ -33,7 +33,7 @@ def test_rows_in_little_room_are_the_same_rows() -> None:
     table = RowTable(columns)
     assert list(table) == rows and table == rows and len(table) == 60 and table[3] == rows[3] and table[:2] == rows[:2]
     assert json.dumps(list(table)) == json.dumps(rows), "whole numbers stay whole, fractions stay fractions"
-    assert table.column("length") == [row["length"] for row in rows]
+    assert list(table.column("length")) == [row["length"] for row in rows]
     assert as_columns([*rows, {}]) is None and as_columns([]) is None and as_columns([1, 2]) is None  # type: ignore
 
 

@@ -1,6 +1,7 @@
 """Results as long rows, and what people ask of them: accuracy by length, accuracy overall."""
 
 import gc
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lengthwise.door import Table, visible
+from lengthwise.door import ANY_TABLE, Table, visible
 from lengthwise.errors import RunError, UserError
 from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.failure_files import FailureFile, RunFailures
@@ -20,6 +21,7 @@ from lengthwise.records.files import REMEDY, iterate_rows, read_json, reading_er
 from lengthwise.records.findings import read_all_findings, write_packed_findings
 from lengthwise.records.packed import fitting, is_there, write_fitting
 from lengthwise.records.row_files import rows_by_run
+from lengthwise.records.row_pieces import Pieces
 from lengthwise.records.row_table import Row, column, has_field
 from lengthwise.records.schema import CHECKPOINTS, DESCRIPTION, FINISHED, NAME, RUN, STUDY, refuse_newer
 from lengthwise.records.sharing import Shared
@@ -255,8 +257,8 @@ def _load(path: Path) -> Results:
     if not directories:
         raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, such as runs/quickstart")
     are_finished = [directory.is_finished for directory in directories]  # asked once: runs may end meanwhile
-    shared = Shared()
-    finished = [_read(directory, shared) for directory, done in zip(directories, are_finished, strict=True) if done]
+    reader = _Reader()
+    finished = [reader.read(directory) for directory, done in zip(directories, are_finished, strict=True) if done]
     unfinished = [
         read_json(directory.description, UNFINISHED_RUN)["name"]
         for directory, done in zip(directories, are_finished, strict=True)
@@ -317,15 +319,15 @@ def _read_collection(path: Path) -> Results:
     study = _study(path)
     unfinished = study.pop(UNFINISHED, [])
     file = fitting(path / ROWS)
-    rows, shared = rows_by_run(file), Shared()
+    rows, reader = rows_by_run(file), _Reader()
     failures = FailureFile(path / FAILURES)
     runs = []
-    for run in iterate_rows(path / COLLECTED, schema=RUN):
-        description = shared.of(run["description"])
+    for line, found in enumerate(iterate_rows(path / COLLECTED, schema=ANY_TABLE), start=1):
+        run = reader.shared.checked(found, RUN, f"{path / COLLECTED}:{line}")
+        description = run["description"]
         fingerprint = description["fingerprint"]
-        _refuse_other(file, description, rows.get(fingerprint, []))
-        finished = shared.of(run["finished"])
-        runs.append(RunResult(description, finished, rows[fingerprint], RunFailures(failures, fingerprint)))
+        reader.refuse_other(file, description, rows.get(fingerprint, []))
+        runs.append(RunResult(description, run["finished"], rows[fingerprint], RunFailures(failures, fingerprint)))
     if len({run.description["fingerprint"] for run in runs}) < len(runs):
         raise RunError(f"{path / COLLECTED} holds a run twice; restore it, or collect again")
     if len(rows) > len(runs):
@@ -334,34 +336,48 @@ def _read_collection(path: Path) -> Results:
     return Results(runs, unfinished, study, (path,))
 
 
-def _read(directory: RunDirectory, shared: Shared) -> RunResult:
-    description = shared.of(read_json(directory.description, DESCRIPTION))
-    found = rows_by_run(directory.rows)
-    fingerprint = description["fingerprint"]
-    rows = found.get(fingerprint, [])
-    if len(found) > 1 or (found and not rows):
-        raise RunError(f"{directory.rows} has rows of another run than {fingerprint}; restore it, or run it again")
-    _refuse_other(directory.rows, description, rows)
-    failures = RunFailures(FailureFile(directory.failures), fingerprint)
-    return RunResult(description, shared.of(read_json(directory.finished, FINISHED)), rows, failures)
+class _Reader:
+    """Reads runs one after the other; what they say alike is looked at once."""
+
+    def __init__(self) -> None:
+        self.shared, self.pieces = Shared(), Pieces()
+        self._judged: tuple[Sequence[Any], ...] = ((),) * 4
+        """Columns of the run before, which were found to be whole; runs that say the same share them."""
+
+    def read(self, directory: RunDirectory) -> RunResult:
+        description = self.shared.read(directory.description, DESCRIPTION)
+        file, fingerprint = directory.rows, description["fingerprint"]
+        found = rows_by_run(file, self.pieces)
+        rows = found.get(fingerprint, [])
+        if len(found) > 1 or (found and not rows):
+            raise RunError(f"{file} has rows of another run than {fingerprint}; restore it, or run it again")
+        self.refuse_other(file, description, rows)
+        failures = RunFailures(FailureFile(directory.failures), fingerprint)
+        return RunResult(description, self.shared.read(directory.finished, FINISHED), rows, failures)
+
+    def refuse_other(self, file: Path, description: Row, rows: Sequence[Row]) -> None:
+        """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples; and
+        those that say another task, encoding or seed than the run does."""
+        judged = tuple(column(rows, key) for key in ("checkpoint", "seen", "length", "n"))
+        if not rows or not (all(map(operator.is_, judged, self._judged)) or _judged_alike(*judged)):
+            raise RunError(f"{file} lacks rows of {visible(description['name'])}; {REMEDY}")
+        self._judged = judged
+        for key in ("task", "encoding", "seed"):
+            said = column(rows, key)
+            if said[0] != description[key] or said.count(said[0]) != len(said):
+                raise RunError(
+                    f"{file} has rows of {visible(description['name'])} with another {key} than the run's; "
+                    "restore it, or run it again"
+                )
 
 
-def _refuse_other(file: Path, description: Row, rows: Sequence[Row]) -> None:
-    """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples; and those
-    that say another task, encoding or seed than the run does."""
+def _judged_alike(*columns: Sequence[Any]) -> bool:
+    """Whether both checkpoints have the same rows, in any order; by checkpoint, seen, length and n."""
     judged: dict[str, list[tuple[bool, int, int]]] = {checkpoint: [] for checkpoint in CHECKPOINTS}
-    for checkpoint, *row in zip(*(column(rows, key) for key in ("checkpoint", "seen", "length", "n")), strict=True):
+    for checkpoint, *row in zip(*columns, strict=True):
         judged[checkpoint].append((row[0], row[1], row[2]))
     last, best = judged["last"], judged["best"]
-    if not rows or (last != best and sorted(last) != sorted(best)):
-        raise RunError(f"{file} lacks rows of {visible(description['name'])}; {REMEDY}")
-    for key in ("task", "encoding", "seed"):
-        said = column(rows, key)
-        if said[0] != description[key] or said.count(said[0]) != len(said):
-            raise RunError(
-                f"{file} has rows of {visible(description['name'])} with another {key} than the run's; "
-                "restore it, or run it again"
-            )
+    return last == best or sorted(last) == sorted(best)
 
 
 def _refuse_doubles(path: Path, runs: list[RunResult]) -> None:
