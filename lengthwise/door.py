@@ -108,24 +108,24 @@ def blocks_of_lines(path: Path, most: int = LARGE, error: type[UserError] = RunE
 
     What follows the last end of a line is a piece by itself, the last one.
     """
-    rest, total, lines = b"", 0, 0
+    rest, total, lines, before = b"", 0, 0, b""
     try:
         file, size = _opened(path, most, error)
         with file, gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file as text:
             # Room for a block is made before it is read: of most files less is enough.
             while piece := text.read(BLOCK if text is not file else min(BLOCK, size + 1)):
+                lines += before.count(b"\n")  # only now: most files are one piece
                 total += len(piece)
                 if total > most:
                     raise error(f"{path} has more than {most:,} bytes of text, which is more than is read")
                 whole, newline, after = (rest + piece).rpartition(b"\n")
-                rest = after
+                rest, before = after, whole + newline
                 if newline:
-                    yield _decoded(whole + newline, path, lines, error)
-                    lines += whole.count(b"\n") + 1
+                    yield _decoded(before, path, lines, error)
                 elif len(rest) > LONGEST_LINE:
                     raise error(f"{path}:{lines + 1} has more than {LONGEST_LINE:,} bytes, which is no row")
             if rest:
-                yield _decoded(rest, path, lines, error)
+                yield _decoded(rest, path, lines + before.count(b"\n"), error)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise error(f"{path} is damaged: no whole gzip file; restore it, or make it again") from None
     except OSError as problem:

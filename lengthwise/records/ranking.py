@@ -121,12 +121,11 @@ def rankings(results: Results, checkpoint: str = "last") -> Rankings:
     """The ranking with and without tasks that tell nothing, and over what was learned by all."""
     found = outcomes(results, checkpoint)
     everything = columns(results, checkpoint)
-    return Rankings(
-        rank_columns(everything),
-        rank_columns(everything.without({*found.saturated, *found.dead})),
-        rank_columns(everything.learned()),
-        found,
-    )
+    over_all = rank_columns(everything)
+    informative, learned = everything.without({*found.saturated, *found.dead}), everything.learned()
+    # Often nothing is left out, and the same columns are ranked the same.
+    parts = [over_all if len(part) == len(everything) else rank_columns(part) for part in (informative, learned)]
+    return Rankings(over_all, *parts, found)
 
 
 def rank_columns(chosen: Columns) -> list[Place]:

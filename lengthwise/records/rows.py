@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -66,18 +66,17 @@ class RunResult:
     @cached_property
     def totals(self) -> dict[tuple[str, bool], Totals]:
         """(checkpoint, whether lengths are seen) -> its sums; only those that the run was tested at."""
+        names = "checkpoint", "seen", "n", "chance"
+        at, kinds, every, chances = (tuple(column(self.rows, name, 0.0)) for name in names)
+        correct, right = column(self.rows, "correct"), self._right("answer")
         found: dict[tuple[str, bool], Totals] = defaultdict(Totals)
-        at, kinds, every, correct = (column(self.rows, name) for name in ("checkpoint", "seen", "n", "correct"))
-        right, chances = self._right("answer"), column(self.rows, "chance", 0.0)
-        stop = 0
-        for key, rows in groupby(zip(at, kinds, strict=True)):
-            start, stop = stop, stop + sum(1 for _ in rows)
-            total, guesses = found[key], list(zip(chances[start:stop], every[start:stop], strict=True))
-            total.n += sum(every[start:stop])
+        for key, start, stop, n, guessed, variance in _asked(at, kinds, every, chances):
+            total = found[key]
+            total.n += n
             total.correct += sum(correct[start:stop])
             total.right += sum(right[start:stop])
-            total.guessed += sum([chance * n for chance, n in guesses])
-            total.variance += sum([chance * (1 - chance) * n for chance, n in guesses])
+            total.guessed += guessed
+            total.variance += variance
         return dict(found)
 
     def total(self, name: str, checkpoint: str, seen: bool) -> int:
@@ -92,12 +91,13 @@ class RunResult:
 
     def counts_by_length(self, checkpoint: str, measure: Measure = "answer") -> dict[int, tuple[int, int]]:
         """Length -> examples that are right, and all examples; several buckets may share a length."""
-        found: dict[int, tuple[int, int]] = {}
-        at, lengths, every = (column(self.rows, name) for name in ("checkpoint", "length", "n"))
-        for where, length, n, right in zip(at, lengths, every, self._right(measure), strict=True):
-            if where == checkpoint:
-                before, n_before = found.get(length, (0, 0))
-                found[length] = before + right, n_before + n
+        right, every = self._right(measure), column(self.rows, "n")
+        at, lengths = (tuple(column(self.rows, name)) for name in ("checkpoint", "length"))
+        found = {}
+        for length, (place, *others) in _places(at, lengths, checkpoint):
+            found[length] = right[place], every[place]
+            for other in others:
+                found[length] = found[length][0] + right[other], found[length][1] + every[other]
         return found
 
     def seen_lengths(self) -> dict[int, bool]:
@@ -115,6 +115,35 @@ class RunResult:
             return correct
         pairs = zip(correct, column(self.rows, "answers"), strict=True)
         return [text if answers is None else answers["right"] for text, answers in pairs]
+
+
+# What the runs of a task are asked is the same, and is looked at once for all of them.
+
+
+@lru_cache(maxsize=64)
+def _asked(
+    at: tuple[str, ...], kinds: tuple[bool, ...], every: tuple[int, ...], chances: tuple[float, ...]
+) -> list[tuple[tuple[str, bool], int, int, int, float, float]]:
+    """Rows of one checkpoint and of seen or unseen lengths that follow each other: which, where they begin and end,
+    how many examples they are, how many of them a guesser gets right on average, and the variance of that."""
+    found, stop = [], 0
+    for key, rows in groupby(zip(at, kinds, strict=True)):
+        start, stop = stop, stop + sum(1 for _ in rows)
+        guesses = list(zip(chances[start:stop], every[start:stop], strict=True))
+        guessed = sum([chance * n for chance, n in guesses])
+        variance = sum([chance * (1 - chance) * n for chance, n in guesses])
+        found.append((key, start, stop, sum(every[start:stop]), guessed, variance))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _places(at: tuple[str, ...], lengths: tuple[int, ...], checkpoint: str) -> list[tuple[int, list[int]]]:
+    """Of the rows of a checkpoint: length -> which they are."""
+    found: dict[int, list[int]] = {}
+    for place, (where, length) in enumerate(zip(at, lengths, strict=True)):
+        if where == checkpoint:
+            found.setdefault(length, []).append(place)
+    return list(found.items())
 
 
 @dataclass(frozen=True)
@@ -237,8 +266,8 @@ def load_results(path: Path) -> Results:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Python looks for cycles among all objects, again and again while there come to be more of them; rows have none,
-    and reading many of them takes half as long again with it."""
+    """Python looks for cycles among all objects, again and again while there come to be more of them; results have
+    none, and reading and showing many of them takes half as long again with it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -6,55 +6,65 @@ from typing import Any
 from lengthwise.door import Schema, Table, parse_json
 from lengthwise.records.files import read_present
 
-SMALLEST = 40
-"""Letters as Python shows it: less is not worth being looked up."""
+FEW = 500
+"""Letters of a file that is looked up as a whole."""
 
 
 class Shared:
     """Tables that were seen before stand in the place of equal ones. Nobody changes descriptions."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str], Any] = {}
-        self._words: dict[str, str] = {}
+        # By schema, which is there as long as the program: what fits one need not fit another.
+        self._files: dict[tuple[int, str], dict[str, Any]] = {}
+        self._parts: dict[tuple[int, str], Any] = {}
+        self._values: dict[tuple[int, type, Any], Any] = {}
+        self._fields: dict[int, dict[str, Schema]] = {}
 
     def read(self, path: Path, schema: Table) -> dict[str, Any]:
         """A file of JSON, so checked."""
-        return self.checked(parse_json(read_present(path), str(path)), schema, str(path))
+        text = read_present(path)
+        key = id(schema), text
+        if (known := self._files.get(key)) is not None:
+            return known
+        found = self.checked(parse_json(text, str(path)), schema, str(path))
+        if len(text) <= FEW:
+            self._files[key] = found
+        return found
 
     def checked(self, table: Any, schema: Table, where: str) -> dict[str, Any]:
         """The table, if it fits the schema, with its parts shared; those that were found to fit are not asked again.
 
         Not the whole is shared, which names its run.
         """
-        if not isinstance(table, dict) or not schema.needed.keys() <= table.keys():
+        if not isinstance(table, dict) or not schema.needed.keys() <= table.keys() or not schema.others:
             schema.checked(table, where)  # which says what is wrong
-        found = {name: self._part(value, _of(schema, name), where, name) for name, value in table.items()}
-        if not schema.others:
-            schema.checked(table, where)
+        fields = self._fields.get(id(schema))
+        if fields is None:
+            fields = self._fields[id(schema)] = {**schema.needed, **schema.allowed}
+        found = {}
+        for name, value in table.items():
+            part, kind = fields.get(name, ANYTHING), type(value)
+            if kind is dict or kind is list:
+                found[name] = self._part(value, part, where, name)
+                continue
+            key = id(part), kind, value  # 1, 1.0 and true are equal, and not the same
+            if key not in self._values:
+                self._values[key] = part.checked(value, f"{where}: {name}")
+            found[name] = self._values[key]
         return found
 
     def _part(self, value: Any, schema: Schema, where: str, name: str) -> Any:
-        if isinstance(value, str):
-            schema.checked(value, f"{where}: {name}")
-            return self._words.setdefault(value, value)
-        if not isinstance(value, dict | list):
-            return schema.checked(value, f"{where}: {name}")
         # Python shows different values of JSON differently: 1, 1.0, true and "1" among them.
         key = id(schema), repr(value)
-        if len(key[1]) < SMALLEST:
-            return schema.checked(value, f"{where}: {name}")
-        if key not in self._known:
-            inner = f"{where}: {name}"
-            if isinstance(value, dict) and type(schema) is Table:
-                self._known[key] = self.checked(value, schema, inner)
-            else:
-                schema.checked(value, inner)
-                self._known[key] = value
-        return self._known[key]
-
-
-def _of(schema: Table, name: str) -> Schema:
-    return schema.needed.get(name) or schema.allowed.get(name) or ANYTHING
+        if key in self._parts:
+            return self._parts[key]
+        inner = f"{where}: {name}"
+        if isinstance(value, dict) and type(schema) is Table:
+            found = self.checked(value, schema, inner)
+        else:
+            found = schema.checked(value, inner)
+        self._parts[key] = found
+        return found
 
 
 ANYTHING = Schema()

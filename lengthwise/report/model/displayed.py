@@ -17,13 +17,14 @@ IN_TEXTS = "\n\t"
 
 def displayed(results: Results) -> Results:
     """The same where no name needs it; prompts and answers are looked at when they are read."""
+    known: Known = {}
     study = {key: _written(value, _name) for key, value in results.study.items()}
     study["summary"] = " ".join(_text(str(results.study.get("summary", ""))).split())
-    described = [_written(run.description, _name) for run in results.runs]
+    described = [_written(run.description, _name, known) for run in results.runs]
     for key in ("task", "encoding", "name"):
         _refuse_merged(results, described, key)
     runs = [
-        RunResult(description, _written(run.finished, _name), run.rows, _Texts(run.failures))
+        RunResult(description, _written(run.finished, _name, known), run.rows, _Texts(run.failures))
         for run, description in zip(results.runs, described, strict=True)
     ]
     return replace(results, runs=runs, study=study, unfinished=[_name(name) for name in results.unfinished])
@@ -55,18 +56,33 @@ def _refuse_merged(results: Results, described: Iterable[Row], key: str) -> None
             raise UserError(f"two runs have a {key} that looks like {shown[key]!r}; give one of them another name")
 
 
-def _written(value: Any, write: Callable[[str], str]) -> Any:
-    """With every text in it as it may be shown; itself where nothing changes, so that what is shared stays so."""
+Known = dict[int, tuple[Any, Any]]
+"""Identity of a table or list -> itself, which keeps it that, and how it is written."""
+
+
+def _written(value: Any, write: Callable[[str], str], known: Known | None = None) -> Any:
+    """With every text in it as it may be shown; itself where nothing changes, so that what is shared stays so.
+
+    `known`: what is shared by many is written once.
+    """
     if isinstance(value, str):
         return write(value)
+    if not isinstance(value, dict | list):
+        return value
+    if known is None:
+        return _with_parts_written(value, write, None)
+    if id(value) not in known:
+        known[id(value)] = value, _with_parts_written(value, write, known)
+    return known[id(value)][1]
+
+
+def _with_parts_written(value: dict[str, Any] | list[Any], write: Callable[[str], str], known: Known | None) -> Any:
     if isinstance(value, dict):
-        found = {write(name): _written(each, write) for name, each in value.items()}
+        found = {write(name): _written(each, write, known) for name, each in value.items()}
         same = all(new is old for new, old in zip(found.values(), value.values(), strict=False))
         return value if same and found.keys() == value.keys() else found
-    if isinstance(value, list):
-        items = [_written(each, write) for each in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    return value
+    items = [_written(each, write, known) for each in value]
+    return value if all(new is old for new, old in zip(items, value, strict=True)) else items
 
 
 def _name(text: str) -> str:
