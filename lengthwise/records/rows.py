@@ -3,13 +3,13 @@
 import gc
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -201,21 +201,12 @@ class Results:
         self, checkpoint: str = "last", seen: bool = False, measure: Measure = "answer"
     ) -> dict[tuple[str, str], dict[int, float]]:
         """(task, encoding) -> seed -> overall accuracy on unseen (or seen) lengths; computed once."""
-        asked = checkpoint, seen, measure
-        if asked not in self._accuracies:
-            self._accuracies[asked] = self._computed(*asked)
-        return self._accuracies[asked]
+        return _accuracies(self, checkpoint, seen, measure)
 
     @cached_property
-    def _accuracies(self) -> dict[tuple[str, bool, Measure], dict[tuple[str, str], dict[int, float]]]:
+    def remembered(self) -> dict[Hashable, Any]:
+        """For `once`."""
         return {}
-
-    def _computed(self, checkpoint: str, seen: bool, measure: Measure) -> dict[tuple[str, str], dict[int, float]]:
-        found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-        for run in self.runs:
-            key = run.description["task"], run.description["encoding"]
-            found[key][run.description["seed"]] = run.accuracy(checkpoint, seen, measure)
-        return dict(found)
 
     def by_length(
         self, task: str, encoding: str, checkpoint: str = "last", measure: Measure = "answer"
@@ -248,6 +239,34 @@ class Results:
             raise UserError("tables need Polars: pip install 'lengthwise[report]'") from None
         chosen = [row for row in self._every_row() if checkpoint in (row["checkpoint"], None)]
         return polars.DataFrame(chosen, infer_schema_length=None)  # the first rows may lack a column of later ones
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(compute: Callable[Concatenate[Results, P], T]) -> Callable[Concatenate[Results, P], T]:
+    """What is asked of the same results again and again is computed once; whoever gets it must not change it."""
+
+    @wraps(compute)
+    def remembered(results: Results, *given: P.args, **named: P.kwargs) -> T:
+        key = compute, given, tuple(named.items())
+        if key not in results.remembered:
+            results.remembered[key] = compute(results, *given, **named)
+        return results.remembered[key]
+
+    return remembered
+
+
+@once
+def _accuracies(
+    results: Results, checkpoint: str, seen: bool, measure: Measure
+) -> dict[tuple[str, str], dict[int, float]]:
+    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for run in results.runs:
+        key = run.description["task"], run.description["encoding"]
+        found[key][run.description["seed"]] = run.accuracy(checkpoint, seen, measure)
+    return dict(found)
 
 
 def load_results(path: Path) -> Results:

@@ -1,6 +1,6 @@
 """Results as they may be shown: names with letters that nobody sees, and that may steer a terminal, are written out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ def displayed(results: Results) -> Results:
     for key in ("task", "encoding", "name"):
         _refuse_merged(results, described, key)
     runs = [
-        RunResult(description, _written(run.finished, _name, known), run.rows, _Texts(run.failures))
+        RunResult(description, _written(run.finished, _name, known), run.rows, _texts(run.failures))
         for run, description in zip(results.runs, described, strict=True)
     ]
     return replace(results, runs=runs, study=study, unfinished=[_name(name) for name in results.unfinished])
@@ -33,6 +33,11 @@ def displayed(results: Results) -> Results:
 def displayed_findings(analysis: AnalysisRows) -> AnalysisRows:
     kinds = analysis.distances, analysis.heads, analysis.probes, analysis.failures, analysis.maps
     return AnalysisRows(*([_written(row, _name) for row in rows] for rows in kinds))
+
+
+def _texts(failures: Sequence[Row]) -> "_Texts":
+    """What is displayed already is not written out a second time."""
+    return failures if isinstance(failures, _Texts) else _Texts(failures)
 
 
 class _Texts(Sequence[Row]):
@@ -46,6 +51,9 @@ class _Texts(Sequence[Row]):
 
     def __getitem__(self, index: Any) -> Any:
         return _written(self._failures[index], _text)
+
+    def __iter__(self) -> Iterator[Row]:
+        return (_written(failure, _text) for failure in self._failures)
 
 
 def _refuse_merged(results: Results, described: Iterable[Row], key: str) -> None:
@@ -81,8 +89,19 @@ def _with_parts_written(value: dict[str, Any] | list[Any], write: Callable[[str]
         found = {write(name): _written(each, write, known) for name, each in value.items()}
         same = all(new is old for new, old in zip(found.values(), value.values(), strict=False))
         return value if same and found.keys() == value.keys() else found
+    if _all_plain(value):
+        return value
     items = [_written(each, write, known) for each in value]
     return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+
+
+def _all_plain(value: list[Any]) -> bool:
+    """Whether all in it are texts that are shown as they are; asked of all at once, since answers are long."""
+    try:
+        text = "".join(value)
+    except TypeError:
+        return False
+    return text.isascii() and text.isprintable()
 
 
 def _name(text: str) -> str:
