@@ -34,7 +34,7 @@ class _Values(dict[str, Any]):
             found = DECODER.decode(f"{{{piece}}}")
         except (ValueError, RecursionError):
             raise Unsure from None
-        if found.keys() != {self.name} or not surely_value(self.name, value := found[self.name]):
+        if found.keys() != {self.name} or "\n" in piece or not surely_value(self.name, value := found[self.name]):
             raise Unsure
         if len(self) >= MOST_KNOWN:
             self.clear()
@@ -48,37 +48,53 @@ class Pieces:
     def __init__(self) -> None:
         self._values: dict[str, _Values] = {}
         self._last: dict[str, tuple[list[str], tuple[Any, ...]]] = {}
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def table(self, text: str) -> RowTable | None:
         """The rows of one run, from its lines; None where they are not surely rows that fit ROW.
 
-        Every piece is JSON of one field by itself, and in its place, so the line is JSON of these fields.
+        Every line begins as the first does, with what names the run; every other piece is JSON of one field by itself,
+        and in its place: so the line is JSON of these fields.
         """
-        lines = text[:-1].split("\n")
+        first = text[: text.index("\n")]
         try:
-            row = DECODER.decode(lines[0])
+            row = DECODER.decode(first)
         except (ValueError, RecursionError):
             return None
-        if type(row) is not dict or not ROW_FIELDS.keys() <= row.keys():
+        if type(row) is not dict or not ROW_FIELDS.keys() <= row.keys() or next(iter(row)) != "run":
             return None
-        names = list(row)
+        names = self._names.setdefault(tuple(row), tuple(row))
         same = next((i for i, name in enumerate(names) if name not in OF_THE_RUN), 0)
-        beginning = json.dumps({name: row[name] for name in names[:same]})[:-1] + ", "
-        if not same or not all([line.startswith(beginning) and line.endswith("}") for line in lines]):
+        constants = {name: row[name] for name in names[:same]}
+        beginning = json.dumps(constants)[:-1]
+        if not first.startswith(f"{beginning}, ") or not text.endswith("}\n"):
             return None
-        pieces = ", ".join([line[len(beginning) : -1] for line in lines]).split(", ")
-        width, height = len(names) - same, len(lines)
-        if len(pieces) != width * height or not all(surely_value(name, row[name]) for name in names[:same]):
+        columns = self._columns(text, beginning.split(", "), names[same:])
+        if columns is None or not all(surely_value(name, value) for name, value in constants.items()):
             return None
+        height = len(columns[names[-1]])
+        judged = [columns.get(name) or (constants[name],) * height for name in ("correct", *ERROR_KINDS, "n")]
+        return RowTable.of_parts(names, height, constants, columns) if _adds_up(*judged) else None
+
+    def _columns(self, text: str, opening: list[str], names: tuple[str, ...]) -> dict[str, tuple[Any, ...]] | None:
+        """Of the fields that follow the `opening` of each line."""
+        pieces = text[:-2].split(", ")
+        # The last piece of a line and the first of the next are one, with the end of the line between them.
+        width, joint = len(opening) + len(names) - 1, "}\n" + opening[0]
+        height, left = divmod(len(pieces), width)
+        ends = pieces[width::width]
+        if left != 1 or not all([end.endswith(joint) for end in ends[:-1]]):
+            return None
+        for place, piece in enumerate(opening[1:], start=1):
+            if pieces[place::width].count(piece) != height:
+                return None
+        last = [*(end[: -len(joint)] for end in ends[:-1]), ends[-1]]
         try:
-            columns = {name: self._column(name, pieces[i::width]) for i, name in enumerate(names[same:])}
+            found = {name: self._column(name, pieces[i::width]) for i, name in enumerate(names[:-1], len(opening))}
+            found[names[-1]] = self._column(names[-1], last)
         except Unsure:
             return None
-        constants = {name: row[name] for name in names[:same]}
-        judged = [columns.get(name) or (constants[name],) * height for name in ("correct", *ERROR_KINDS, "n")]
-        if not _adds_up(*judged):
-            return None
-        return RowTable.of_parts(names, height, constants, columns)
+        return found
 
     def _column(self, name: str, pieces: list[str]) -> tuple[Any, ...]:
         """That of the run before, where it says the same: both then share one."""

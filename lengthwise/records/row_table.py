@@ -1,7 +1,7 @@
 """The rows of a run in little room: a thousandth of the objects that as many dictionaries are, and read like them."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 Row = dict[str, Any]
@@ -27,17 +27,21 @@ class RowTable(Sequence[Row]):
                 self._lists[name] = tuple(map(sys.intern, column)) if kinds == {str} else column
 
     @classmethod
-    def of_parts(cls, names: Iterable[str], size: int, constants: Row, lists: Columns) -> "RowTable":
+    def of_parts(
+        cls, names: tuple[str, ...], size: int, constants: Row, lists: dict[str, tuple[Any, ...]]
+    ) -> "RowTable":
         """Of `size` rows, from fields that are the same in all of them and from columns, which others may share."""
-        table = cls({})
-        table._names, table._size = tuple(map(sys.intern, names)), size
-        table._constants, table._lists = constants, dict(lists)
+        table = cls.__new__(cls)
+        table._names, table._size, table._constants, table._lists = names, size, constants, lists
         return table
 
     def column(self, name: str, default: Any = None) -> tuple[Any, ...]:
         """The values of a field, row by row; `default` where the rows have no such field."""
         found = self._lists.get(name)
         return (self._constants.get(name, default),) * self._size if found is None else found
+
+    def distinct(self, name: str) -> set[Any]:
+        return {self._constants[name]} if name in self._constants and self._size else set(self.column(name))
 
     def __contains__(self, value: object) -> bool:
         return value in list(self)
@@ -81,6 +85,11 @@ def as_columns(rows: Sequence[Row]) -> dict[str, tuple[Any, ...]] | None:
 def column(rows: Sequence[Row], name: str, default: Any = None) -> Sequence[Any]:
     """The values of a field, of rows of either kind."""
     return rows.column(name, default) if isinstance(rows, RowTable) else [row.get(name, default) for row in rows]
+
+
+def distinct(rows: Sequence[Row], name: str) -> set[Any]:
+    """The different values of a field."""
+    return rows.distinct(name) if isinstance(rows, RowTable) else {row.get(name) for row in rows}
 
 
 def has_field(rows: Sequence[Row], name: str) -> bool:

@@ -22,7 +22,7 @@ from lengthwise.records.findings import read_all_findings, write_packed_findings
 from lengthwise.records.packed import fitting, is_there, write_fitting
 from lengthwise.records.row_files import rows_by_run
 from lengthwise.records.row_pieces import Pieces
-from lengthwise.records.row_table import Row, column, has_field
+from lengthwise.records.row_table import Row, column, distinct, has_field
 from lengthwise.records.schema import CHECKPOINTS, DESCRIPTION, FINISHED, NAME, RUN, STUDY, refuse_newer
 from lengthwise.records.sharing import Shared
 
@@ -411,8 +411,7 @@ class _Reader:
             raise RunError(f"{file} lacks rows of {visible(description['name'])}; {REMEDY}")
         self._judged = judged
         for key in ("task", "encoding", "seed"):
-            said = column(rows, key)
-            if said[0] != description[key] or said.count(said[0]) != len(said):
+            if distinct(rows, key) != {description[key]}:
                 raise RunError(
                     f"{file} has rows of {visible(description['name'])} with another {key} than the run's; "
                     "restore it, or run it again"
