@@ -112,7 +112,7 @@ def _resampled_means(tables: Sequence[np.ndarray]) -> np.ndarray:
 # What is drawn depends on nothing but the numbers of seeds: it is drawn once for all pairs and cells of a table.
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _times_of_seeds(seeds: tuple[int, ...]) -> list[np.ndarray]:
     """Of each task with so many seeds (R, S): how often each seed is drawn."""
     generator = np.random.Generator(np.random.PCG64(0))
