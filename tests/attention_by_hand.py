@@ -68,6 +68,8 @@ class ByHand:
     """
 
     positions: list[int]
+    head: int
+    """That is looked at."""
     reads_layer = False
 
     def declare(self, layout: AttentionLayout) -> Contribution:
@@ -171,7 +173,7 @@ class Attended:
         self.weights_HTS = torch.zeros(heads, length, length)
         self.mixed_HTK = torch.zeros(heads, length, v_GTK.shape[-1])
         for head in range(heads):
-            k_TK, v_TK = k_GTK[head // shared], v_GTK[head // shared]
+            k_TK, v_TK, hand.head = k_GTK[head // shared], v_GTK[head // shared], head
             keys = [hand.key(k_TK[s], s) for s in range(length)]
             for t in range(length):
                 query, scale = hand.query(q_HTK[head, t], t), logit_scale * hand.scale(head, t)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from attention_by_hand import CONFIGS, HEADS, Declared, decoder_with, draw_tokens, geometry_of, read_by_hand
 from conftest import INTERPRETED
-from formulas_outside import FORMULAS
+from formulas import FORMULAS
 from test_declarations import CASES
 
 from lengthwise.kernels import attention as kernel

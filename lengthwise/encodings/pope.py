@@ -14,7 +14,7 @@ from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encodin
 
 
 class Pope(Encoding):
-    """Each entry becomes a magnitude softplus(x) and a phase that grows with the position; keys have a learned offset."""
+    """An entry x becomes a magnitude softplus(x) and a phase that grows with the position; keys learn an offset."""
 
     name = "pope"
     per_layer = True

@@ -1,6 +1,6 @@
-"""The formulas of the encodings in `encodings_outside`, one head, one query and one key at a time.
+"""The formulas of encodings after the first six, one head, one query and one key at a time.
 
-They share nothing with the files there but the parameters. Shape letters: T tokens, D model width, K head width.
+They share nothing with the encodings but the parameters. Shape letters: T tokens, D model width, K head width.
 """
 
 import cmath
@@ -130,13 +130,124 @@ class Alibi(OfModel):
         return -(2 ** (-8 * (head + 1) / self.model.config.heads)) * (self.positions[t] - self.positions[s])
 
 
+class Kerple(OfModel):
+    def bias(self, head: int, t: int, s: int) -> float:
+        p, a = (math.log1p(math.exp(float(raw[head]))) for raw in (self.own.raw_p, self.own.raw_a))
+        distance = self.positions[t] - self.positions[s]
+        if self.own.config.kernel == "log":
+            return -p * math.log(1 + a * distance)
+        return -a * distance ** (2 / (1 + math.exp(-float(self.own.raw_p[head])))) if distance else 0.0
+
+
+class Sandwich(OfModel):
+    def bias(self, head: int, t: int, s: int) -> float:
+        distance = self.positions[t] - self.positions[s]
+        found = sum(math.cos(distance * 10000 ** (-2 * pair / 128)) for pair in range(1, 65))
+        return found * self.model.config.heads / (8 * (head + 1))
+
+
+class Window(OfModel):
+    def sees(self, head: int, t: int, s: int) -> bool:
+        return self.positions[t] - self.positions[s] < self.own.config.size
+
+
+class HardAlibi(OfModel):
+    def sees(self, head: int, t: int, s: int) -> bool:
+        return head >= self.model.config.heads // 2 or self.positions[t] - self.positions[s] <= head
+
+
+class Nape(OfModel):
+    def bias(self, head: int, t: int, s: int) -> float:
+        number = head - self.model.config.heads // 2 + 1
+        return -(self.positions[t] - self.positions[s]) / number if number > 0 else 0.0
+
+
+class T5Interpolated(OfModel):
+    def bias(self, head: int, t: int, s: int) -> float:
+        buckets, most = self.own.config.buckets, self.own.config.max_distance
+        distance, exact = min(self.positions[t] - self.positions[s], most), buckets // 2
+        place = float(distance)
+        if distance >= exact:
+            place = exact + (buckets - exact) * math.log(distance / exact, most / exact)
+        place = min(place, buckets - 1)
+        below = min(int(place + 1e-9), buckets - 1)
+        above = min(below + 1, buckets - 1)
+        share = max(place - below, 0.0)
+        return float((1 - share) * self.own.table[below, head] + share * self.own.table[above, head])
+
+
+class StickBreaking(OfModel):
+    def weights(self, logits: list[float], t: int) -> list[float]:
+        left, found = 1.0, []
+        for logit in reversed(logits):
+            taken = 1 / (1 + math.exp(-logit))
+            found.append(left * taken)
+            left *= 1 - taken
+        return found[::-1]
+
+
+class Sink(OfModel):
+    def weights(self, logits: list[float], t: int) -> list[float]:
+        total = sum(map(math.exp, logits)) + math.exp(float(self.own.logit_H[self.head]))
+        return [math.exp(logit) / total for logit in logits]
+
+
+class Logn(OfModel):
+    def scale(self, head: int, t: int) -> float:
+        return max(1.0, math.log(t + 1) / math.log(self.own.geometry.trained_context))
+
+
+class Llama4Temperature(OfModel):
+    def scale(self, head: int, t: int) -> float:
+        step = self.own.config.step
+        return 1 + 0.1 * math.log(1 + (self.positions[t] + 1) // step)
+
+
+class Asentmax(Entmax):
+    def scale(self, head: int, t: int) -> float:
+        heads, weight, bias = self.model.config.heads, self.own.scaler.weight, self.own.scaler.bias
+        raw = [float(weight[row] @ self.x_TD[t] + bias[row]) for row in (head, heads + head)]
+        return 1 + math.log1p(math.exp(raw[0])) * math.log(t + 2) ** (2 * math.tanh(raw[1]))
+
+
+class Pope(OfModel):
+    """Entries as complex numbers, their real and imaginary parts side by side."""
+
+    def query(self, q_K: Tensor, t: int) -> Tensor:
+        return self._polar(q_K, self.positions[t], [0.0] * self.K)
+
+    def key(self, k_K: Tensor, s: int) -> Tensor:
+        group = self.head * len(self.own.offset_GK) // self.model.config.heads
+        offsets = [min(max(float(each), -2 * math.pi), 0.0) for each in self.own.offset_GK[group]]
+        return self._polar(k_K, self.positions[s], offsets)
+
+    def _polar(self, x_K: Tensor, position: int, offsets: list[float]) -> Tensor:
+        phases = [position * 10000 ** (-entry / self.K) + offset for entry, offset in enumerate(offsets)]
+        polar = [cmath.rect(math.log1p(math.exp(float(x))), phase) for x, phase in zip(x_K, phases, strict=True)]
+        return torch.tensor([*(each.real for each in polar), *(each.imag for each in polar)])
+
+
 FORMULAS: dict[str, type[OfModel]] = {
+    "asentmax": Asentmax,
     "cope": Cope,
     "entmax": Entmax,
     "fire": Fire,
     "fox": Fox,
     "gated-output": GatedOutput,
+    "hard-alibi": HardAlibi,
+    "kerple": Kerple,
+    "llama4-temperature": Llama4Temperature,
+    "logn": Logn,
+    "nape": Nape,
+    "pope": Pope,
+    "sandwich": Sandwich,
+    "sink": Sink,
     "ssmax": Ssmax,
+    "stick-breaking": StickBreaking,
+    "t5-interpolated": T5Interpolated,
+    "window": Window,
     "window-rotary-ssmax": WindowRotarySsmax,
     "xpos": Xpos,
 }
+BROUGHT = ["window-rotary-ssmax"]
+"""Files outside of the package, as a user has them."""
