@@ -69,7 +69,11 @@ class ByHand:
 
     positions: list[int]
     head: int
-    """That is looked at."""
+    """That is looked at; what belongs to it: its keys as they are multiplied, the value of the query's own token, and
+    what products are multiplied by."""
+    keys: list[Tensor]
+    own_value_K: Tensor
+    factor: float
     reads_layer = False
 
     def declare(self, layout: AttentionLayout) -> Contribution:
@@ -178,6 +182,7 @@ class Attended:
             for t in range(length):
                 query, scale = hand.query(q_HTK[head, t], t), logit_scale * hand.scale(head, t)
                 logits = [scale * float(query @ keys[s]) + hand.bias(head, t, s) for s in range(t + 1)]
+                hand.keys, hand.own_value_K, hand.factor = keys, v_TK[t], scale
                 logits = hand.scores(logits, query)
                 seen = [s for s in range(t + 1) if hand.sees(head, t, s)]
                 self.logits_HTS[head, t, seen] = torch.tensor([logits[s] for s in seen])

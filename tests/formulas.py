@@ -227,10 +227,70 @@ class Pope(OfModel):
         return torch.tensor([*(each.real for each in polar), *(each.imag for each in polar)])
 
 
+class Exclusive(OfModel):
+    def output(self, mixed_K: Tensor, head: int, t: int) -> Tensor:
+        own = self.own_value_K / self.own_value_K.norm()
+        return mixed_K - float(mixed_K @ own) * own
+
+
+class Convolved(OfModel):
+    """Numbers of tokens through the taps of a causal convolution."""
+
+    def tapped(self, numbers: list[Tensor], t: int) -> Tensor:
+        width = self.own.taps.shape[1]
+        places = [place for place in range(t - width + 1, t + 1) if place >= 0]
+        found = [numbers[place] * self.own.taps[:, width - 1 - (t - place)] for place in places]
+        return torch.stack(found).sum(0)
+
+
+class Path(Convolved):
+    """One reflection after the other, on every key."""
+
+    def scores(self, logits: list[float], query_K: Tensor) -> list[float]:
+        t = len(logits) - 1
+        raw = [self.own.up.weight @ (self.own.down.weight @ x_D) for x_D in self.x_TD]
+        mine = slice(self.head * self.K, (self.head + 1) * self.K)
+        found = []
+        for s, logit in enumerate(logits):
+            key = self.keys[s]
+            for token in range(s + 1, t + 1):
+                w = self.tapped(raw, token)
+                w = (w / (1 + (-w).exp()))[mine]
+                w = w / w.norm()
+                raw_beta = self.own.strength.weight[self.head] @ self.x_TD[token] + self.own.strength.bias[self.head]
+                key = key - 2 / (1 + math.exp(-float(raw_beta))) * float(w @ key) * w
+            found.append(logit + self.factor * float(query_K @ (key - self.keys[s])))
+        return found
+
+
+class SelectiveRotary(Convolved):
+    """Pairs as complex numbers, entry i with entry i + half."""
+
+    def query(self, q_K: Tensor, t: int) -> Tensor:
+        return self._rotated(q_K, t)
+
+    def key(self, k_K: Tensor, s: int) -> Tensor:
+        return self._rotated(k_K, s)
+
+    def _rotated(self, x_K: Tensor, place: int) -> Tensor:
+        heads, half = self.model.config.heads, self.K // 2
+        units = [torch.cat([part / part.norm() for part in x_D.split(len(x_D) // heads)]) for x_D in self.x_TD]
+        raw = [self.own.up.weight @ (self.own.down.weight @ unit) for unit in units]
+        summed = torch.stack([self.tapped(raw, token) for token in range(place + 1)]).sum(0)
+        group = self.head * self.model.config.groups // heads
+        found = x_K.clone()
+        for pair in range(half):
+            angle = float(summed[group * half + pair]) * 500_000 ** (-pair / half)
+            turned = complex(float(x_K[pair]), float(x_K[pair + half])) * cmath.exp(1j * angle)
+            found[pair], found[pair + half] = turned.real, turned.imag
+        return found
+
+
 FORMULAS: dict[str, type[OfModel]] = {
     "asentmax": Asentmax,
     "cope": Cope,
     "entmax": Entmax,
+    "exclusive": Exclusive,
     "fire": Fire,
     "fox": Fox,
     "gated-output": GatedOutput,
@@ -239,8 +299,10 @@ FORMULAS: dict[str, type[OfModel]] = {
     "llama4-temperature": Llama4Temperature,
     "logn": Logn,
     "nape": Nape,
+    "path": Path,
     "pope": Pope,
     "sandwich": Sandwich,
+    "selective-rotary": SelectiveRotary,
     "sink": Sink,
     "ssmax": Ssmax,
     "stick-breaking": StickBreaking,

@@ -131,7 +131,7 @@ def test_some_queries_get_what_all_get(name: str, monkeypatch: pytest.MonkeyPatc
 def test_it_says_how_it_is_run(name: str) -> None:
     config = ModelConfig(layers=2, width=64, heads=4)
     said = explain(build(config, ROWS, [{"name": name}], Lengths(64, 64)).encoding_at(0), config)
-    eager = dict.fromkeys(("cope", "fire"), "scores are changed")
+    eager = dict.fromkeys(("cope", "fire", "path"), "scores are changed")
     eager |= dict.fromkeys(("asentmax", "entmax", "sink", "stick-breaking"), "weights are not a softmax")
     eager["pope"] = "queries and keys are not as wide as values"
     assert said == (f"eager: {eager[name]}" if name in eager else "fused")
@@ -183,7 +183,7 @@ def test_entmax_of_any_alpha_sums_to_one_and_has_its_gradient(alpha: float) -> N
     weights = entmax_by_bisection(logits, alpha)
     torch.testing.assert_close(weights.sum(-1), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-9)
     if alpha == 1.5:
-        torch.testing.assert_close(weights, entmax_by_sorting(logits), rtol=0, atol=1e-9)
+        torch.testing.assert_close(weights, entmax_by_sorting(logits), rtol=0, atol=1e-7)
     if alpha == 2.0:  # sparsemax: the nearest point of the simplex
         torch.testing.assert_close(weights, _nearest_in_simplex(logits.detach()), rtol=0, atol=1e-9)
     direction = torch.randn(4, 9, generator=generator, dtype=torch.float64)
@@ -210,7 +210,18 @@ TASK = make_task({"name": "copy.repeat", "symbols": 20})
 RECIPE = TrainingConfig(steps=30, batch=16, learning_rate=3e-3)
 DATA = DataConfig(train_lengths=(2, 6), test_lengths=(7, 8), examples=0)
 LEARNS_NOTHING = {
-    *("entmax", "hard-alibi", "llama4-temperature", "logn", "nape", "sandwich", "stick-breaking", "window", "xpos")
+    *(
+        "entmax",
+        "exclusive",
+        "hard-alibi",
+        "llama4-temperature",
+        "logn",
+        "nape",
+        "sandwich",
+        "stick-breaking",
+        "window",
+        "xpos",
+    )
 }
 SEEN_BY_NO_SOFTMAX = {"outer.bias"}
 """Adds the same number to all logits of a head: its gradient is zero but for rounding."""

@@ -252,7 +252,15 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
         masked = logits_BHTS.masked_fill(~layout.mask_BTS()[:, None], -math.inf)
         yield _exact("normalizer", partial(contribution.normalizer, masked, layout), "(B, heads, T, S)", B, H, T, S)
     if contribution.output is not None:
-        yield _exact("output", partial(contribution.output, q_BHTK, layout), "(B, heads, T, head width)", B, H, T, K)
+        yield _exact(
+            "output",
+            partial(contribution.output, q_BHTK, replace(layout, own_values=lambda: q_BHTK + 1)),
+            "(B, heads, T, head width)",
+            B,
+            H,
+            T,
+            K,
+        )
 
 
 def _exact(hook: str, ask: Callable[[], Any], letters: str, *sizes: int) -> Question:
