@@ -151,6 +151,11 @@ class Window(OfModel):
         return self.positions[t] - self.positions[s] < self.own.config.size
 
 
+class Chunk(OfModel):
+    def sees(self, head: int, t: int, s: int) -> bool:
+        return self.positions[t] // self.own.config.size == self.positions[s] // self.own.config.size
+
+
 class HardAlibi(OfModel):
     def sees(self, head: int, t: int, s: int) -> bool:
         return head >= self.model.config.heads // 2 or self.positions[t] - self.positions[s] <= head
@@ -288,6 +293,7 @@ class SelectiveRotary(Convolved):
 
 FORMULAS: dict[str, type[OfModel]] = {
     "asentmax": Asentmax,
+    "chunk": Chunk,
     "cope": Cope,
     "entmax": Entmax,
     "exclusive": Exclusive,

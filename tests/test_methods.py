@@ -22,11 +22,12 @@ from torch import Tensor
 import lengthwise as lw
 from lengthwise.encodings.entmax import entmax_by_bisection, entmax_by_sorting
 from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.encodings.presets import PRESETS
 from lengthwise.executors.local import run_study
 from lengthwise.model import attention
 from lengthwise.model.attention import attention_weights
 from lengthwise.model.backend import explain
-from lengthwise.model.build import Lengths, build
+from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
 from lengthwise.model.trace import Trace
@@ -45,6 +46,7 @@ NAMES = sorted(FORMULAS)
 LENGTH = 9
 POSITIONS = {"consecutive": list(range(LENGTH)), "gapped": [1, 2, 5, 6, 7, 11, 12, 18, 20]}
 SMALL: dict[str, dict[str, Any]] = {
+    "chunk": {"size": 4},
     "cope": {"rows": 3},
     "fire": {"threshold": 4},
     "llama4-temperature": {"step": 3},
@@ -131,7 +133,7 @@ def test_some_queries_get_what_all_get(name: str, monkeypatch: pytest.MonkeyPatc
 def test_it_says_how_it_is_run(name: str) -> None:
     config = ModelConfig(layers=2, width=64, heads=4)
     said = explain(build(config, ROWS, [{"name": name}], Lengths(64, 64)).encoding_at(0), config)
-    eager = dict.fromkeys(("cope", "fire", "path"), "scores are changed")
+    eager = dict.fromkeys(("chunk", "cope", "fire", "path"), "scores are changed")
     eager |= dict.fromkeys(("asentmax", "entmax", "sink", "stick-breaking"), "weights are not a softmax")
     eager["pope"] = "queries and keys are not as wide as values"
     assert said == (f"eager: {eager[name]}" if name in eager else "fused")
@@ -204,25 +206,24 @@ def _nearest_in_simplex(points: Tensor) -> Tensor:
     return torch.stack(found)
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_models(name: str, tmp_path: Path) -> None:
+    study = small_study(seeds=[1], encodings=[name.upper()], model__layers=4, model__width=32, model__heads=2)
+    assert study.labels == [name]
+    (run,) = study.runs()
+    model = build(ModelConfig(layers=4, width=32, heads=2), ROWS, run.encoding.layers, Lengths(64, 64))
+    initialize(model, 0)
+    assert torch.isfinite(model(draw_tokens(2, 40))).all()
+    assert len(set(model.encoding_names())) == min(2, len(PRESETS[name].layers))
+
+
 # In a fleet
 
 TASK = make_task({"name": "copy.repeat", "symbols": 20})
 RECIPE = TrainingConfig(steps=30, batch=16, learning_rate=3e-3)
 DATA = DataConfig(train_lengths=(2, 6), test_lengths=(7, 8), examples=0)
-LEARNS_NOTHING = {
-    *(
-        "entmax",
-        "exclusive",
-        "hard-alibi",
-        "llama4-temperature",
-        "logn",
-        "nape",
-        "sandwich",
-        "stick-breaking",
-        "window",
-        "xpos",
-    )
-}
+LEARNS_NOTHING = {"chunk", "entmax", "exclusive", "hard-alibi", "llama4-temperature", "logn", "nape", "sandwich"}
+LEARNS_NOTHING |= {"stick-breaking", "window", "xpos"}
 SEEN_BY_NO_SOFTMAX = {"outer.bias"}
 """Adds the same number to all logits of a head: its gradient is zero but for rounding."""
 

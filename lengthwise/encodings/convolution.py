@@ -18,6 +18,6 @@ def convolved(numbers_BSC: Tensor, taps_CW: Tensor, layout: AttentionLayout) -> 
     return found
 
 
-def first_taps(channels: int, width: int, generator: torch.Generator) -> Tensor:
-    """As PyTorch begins its convolutions: uniform within 1 / sqrt(taps)."""
-    return (2 * torch.rand(channels, width, generator=generator) - 1) * width**-0.5
+def first_taps(taps_CW: Tensor, generator: torch.Generator) -> Tensor:
+    """Of that shape, as PyTorch begins its convolutions: uniform within 1 / sqrt(taps)."""
+    return (2 * torch.rand(taps_CW.shape, generator=generator) - 1) * taps_CW.shape[1] ** -0.5

@@ -44,7 +44,7 @@ class Path(Encoding):
         self.strength = nn.Linear(geometry.width, geometry.heads)
 
     def initial(self, name: str, generator: torch.Generator) -> Tensor | None:
-        return first_taps(*self.taps.shape, generator) if name == "taps" else None
+        return first_taps(self.taps, generator) if name == "taps" else None
 
     def token_numbers(self, layer_input_BTD: Tensor) -> Tensor:
         """Before the convolution, so that what is cached is of one token alone."""

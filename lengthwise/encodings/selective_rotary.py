@@ -50,7 +50,7 @@ class SelectiveRotary(Encoding):
         self.taps = nn.Parameter(torch.zeros(angles, config.taps))
 
     def initial(self, name: str, generator: torch.Generator) -> Tensor | None:
-        return first_taps(*self.taps.shape, generator) if name == "taps" else None
+        return first_taps(self.taps, generator) if name == "taps" else None
 
     def token_numbers(self, layer_input_BTD: Tensor) -> Tensor:
         """Before the convolution, so that what is cached is of one token alone."""
