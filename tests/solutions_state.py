@@ -1,5 +1,6 @@
-"""Second, naive solutions of flip_flop and state_tracking: from the text of a prompt to the text of its target."""
+"""Second, naive solutions of flip_flop, state_tracking and regular: from a prompt's text to its target's."""
 
+import re
 from collections.abc import Callable
 
 
@@ -36,9 +37,25 @@ def states(prompt: str) -> list[str]:
     return found
 
 
+def accepted(word: str) -> str:
+    """By Python's own regular expressions."""
+    return "Yes" if re.fullmatch("(ab|bbaa)*", word) else "No"
+
+
+def word_of(prompt: str) -> str:
+    return prompt.removeprefix("Accept: ").removesuffix(" [SEP]").replace(" ", "")
+
+
+def regular_prefixes(prompt: str) -> str:
+    word = word_of(prompt)
+    return " ".join(accepted(word[:end]) for end in range(1, len(word) + 1))
+
+
 SOLUTIONS: dict[str, Callable[[str], str]] = {
     "flip_flop": flip_flop,
     "flip_flop.all_reads": flip_flop_all_reads,
     "state_tracking": lambda prompt: states(prompt)[-1],
     "state_tracking.prefixes": lambda prompt: " ".join(states(prompt)),
+    "regular": lambda prompt: accepted(word_of(prompt)),
+    "regular.prefixes": regular_prefixes,
 }

@@ -1,0 +1,128 @@
+"""Regular languages: is a word in the language of an expression? Two variants."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from lengthwise.data.examples import Column
+from lengthwise.tasks.copy import SEPARATOR
+from lengthwise.tasks.regular_language import Language, language_of
+from lengthwise.tasks.separated import Separated, all_sequences
+from lengthwise.tasks.task import Span
+
+NO, YES = "No", "Yes"
+FEW = 128
+"""With fewer words of a length all of them are listed, each once; else half of what is drawn is in the language."""
+
+
+class Regular(Separated):
+    """A word of n letters; the target says whether it is in a regular language, by default that of `(ab|bbaa)*`.
+
+    Examples:
+        Accept: b b a a a b [SEP] -> Yes
+        Accept: b b a a b a [SEP] -> No
+    Length: number of letters.
+
+    `expression` is a regular expression (`|`, `*`, `+`, `?`, brackets; `.` for any letter) or a known name: parity,
+    even_pairs, tomita_1 to tomita_7, D_2 to D_12, flip_flop. The alphabet has the letters of the expression and those
+    of `letters`. Of every length half of the words are in the language, uniform among those of that length, and half
+    are uniform among the others; where one kind does not exist all are of the other.
+    """
+
+    name = "regular"
+    first_word = "Accept:"
+    train_lengths = Span(8, 32)
+    test_lengths = Span(33, 64)
+    length_means = "number of letters"
+    titled = ("expression", "letters")
+
+    @dataclass(frozen=True)
+    class Config:
+        expression: str = "(ab|bbaa)*"
+        letters: str = ""
+
+        def __post_init__(self) -> None:
+            language_of(self.expression, self.letters)
+
+    config: Config
+
+    @cached_property
+    def language(self) -> Language:
+        return language_of(self.config.expression, self.config.letters)
+
+    @cached_property
+    def counts(self) -> list[np.ndarray]:
+        """Of each number of letters (2, states): the logarithm of how many words of so many lead out of or into it."""
+        with np.errstate(divide="ignore"):
+            return [np.log(np.stack([~self.language.accepting, self.language.accepting]).astype(float))]
+
+    def symbols(self) -> Iterable[str]:
+        return [self.first_word, SEPARATOR, NO, YES, *self.language.letters]
+
+    def count(self, length: int) -> list[np.ndarray]:
+        """`counts` of 0 to `length` letters."""
+        while len(self.counts) <= length:
+            self.counts.append(np.logaddexp.reduce(self.counts[-1][:, self.language.moves], axis=2))
+        return self.counts
+
+    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
+        counts, moves = self.count(length), self.language.moves
+        exists = np.isfinite(counts[length][:, 0])
+        inside = generator.integers(2, size=count) if exists.all() else np.full(count, int(exists[1]))
+        word = np.empty((count, length), dtype=np.int32)
+        state = np.zeros(count, dtype=np.int64)
+        for i in range(length):
+            rest = counts[length - i - 1][:, moves]  # (2, states, letters)
+            with np.errstate(invalid="ignore"):
+                share = np.exp(rest - rest.max(axis=2, keepdims=True))
+            # Where nothing leads on nobody stands. The last sum is exactly 1, so that no letter of share 0 is chosen.
+            upto = np.cumsum(np.nan_to_num(share), axis=2)
+            upto /= np.maximum(upto[..., -1:], 1e-300)
+            word[:, i] = (generator.random(count)[:, None] >= upto[inside, state]).sum(axis=1)
+            state = moves[state, word[:, i]]
+        return self.judged(word)
+
+    def every(self, length: int) -> list[Column] | None:
+        listed = all_sequences(len(self.language.letters), length)
+        return None if listed is None or len(listed) >= FEW else self.judged(listed)
+
+    def judged(self, word: np.ndarray) -> list[Column]:
+        """`word`: numbers of letters (examples, letters)."""
+        state, accepted = np.zeros(len(word), dtype=np.int64), np.empty(word.shape, dtype=np.int32)
+        for i in range(word.shape[1]):
+            state = self.language.moves[state, word[:, i]]
+            accepted[:, i] = self.language.accepting[state]
+        first = self.vocabulary.id(self.language.letters[0])
+        return self.columns(first + word, self.vocabulary.id(NO) + self.target(accepted))
+
+    def target(self, accepted: np.ndarray) -> np.ndarray:
+        return accepted[:, -1:]
+
+    def chance(self, length: int) -> float:
+        """A coin, also at lengths that have words of one kind only."""
+        return 0.5
+
+    def read_answer(self, text: str) -> str | None:
+        return text if set(text.split()) <= {NO, YES} else None
+
+
+class Prefixes(Regular):
+    """A word of n letters; the target says of its first 1, 2 and so on up to n letters whether they are a word of the
+    language, by default that of `(ab|bbaa)*`.
+
+    Examples:
+        Accept: b b a a a b [SEP] -> No No No Yes No Yes
+    Length: number of letters.
+
+    As `regular`, with every prefix judged.
+    """
+
+    name = "regular.prefixes"
+
+    def target(self, accepted: np.ndarray) -> np.ndarray:
+        return accepted
+
+    def chance(self, length: int) -> float:
+        return 0.5**length
