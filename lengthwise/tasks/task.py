@@ -55,6 +55,8 @@ class Task:
     """Whether an example has at least as many tokens as its length says; a file may call anything a length."""
     step_parts: ClassVar[tuple[Part, ...]] = ()
     """The parts that a step of this task has; none for a task without scratchpad."""
+    later_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that results are older than: at their defaults they are not recorded, so that runs keep their names."""
     titled: ClassVar[tuple[str, ...]] = ()
     """Settings that results show beside the name where they are not the defaults: they make another task of it."""
 
