@@ -1,5 +1,6 @@
 """Recall and retrieval: how examples are distributed, long prompts, settings."""
 
+import re
 import time
 from collections import Counter
 
@@ -10,7 +11,7 @@ from solutions_recall import SOLUTIONS
 from lengthwise.errors import UserError
 from lengthwise.seeding import stream
 from lengthwise.study import make_task
-from lengthwise.tasks.mqmtar import distinct
+from lengthwise.tasks.distinct import distinct
 from lengthwise.tasks.task import Span
 
 
@@ -98,9 +99,102 @@ def test_mqmtar_refuses_settings_that_cannot_be(changes: dict, message: str) -> 
         make_task({"name": "mqmtar", **changes})
 
 
+# Dispersion, selection, delay, variables.
+
+
+def test_the_largest_priority_is_even_at_every_length_and_stands_anywhere() -> None:
+    for length in (1, 4, 300):
+        largest, places = Counter(), Counter()
+        for prompt, target in texts(make_task({"name": "max_retrieval", "priorities": 11}), length, 2000):
+            words = prompt.split()[1:-1]
+            numbers = [int(word) for word in words[1::2]]
+            largest[max(numbers)] += 1
+            places[numbers.index(max(numbers))] += 1
+            assert numbers.count(max(numbers)) == 1 and words[2 * numbers.index(max(numbers))] == target
+        assert set(largest) == set(range(1, 11)) and all(near(count, 200) for count in largest.values())
+        assert length > 4 or all(near(places[place], 2000 / length) for place in range(length))
+
+
+def test_selected_symbols_stand_anywhere() -> None:
+    places: Counter[int] = Counter()
+    for prompt, target in texts(make_task({"name": "selective_copy", "content": 3}), 10, 3000):
+        words = prompt.split()[1:-1]
+        assert len(words) == 10 and words.count("_") == 7 and len(target.split()) == 3
+        places.update(place for place, word in enumerate(words) if word != "_")
+    assert len(places) == 10 and all(near(count, 900) for count in places.values())
+    assert make_task("selective_copy").buckets(Span(6, 9)) == [8, 9]
+    full = texts(make_task("selective_copy"), 8, 3)
+    assert all(prompt == f"Select: {target} [SEP]" for prompt, target in full)
+
+
+def test_a_delay_changes_the_distance_and_nothing_else() -> None:
+    task = make_task("delay_copy")
+    sizes = set()
+    for distance in (1, 7, 64):
+        for prompt, target in texts(task, distance, 20):
+            words = prompt.split()
+            assert len(words) - 2 - words.index("]") == distance
+            assert words[words.index("[") + 1 : words.index("]")] == target.split()
+            sizes.add(len(words))
+    assert sizes == {1 + 64 + 4 + 2 + 1}
+    assert task.buckets(Span(60, 70)) == [60, 61, 62, 63, 64]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"chains": 3, "hops": 2}, {"chains": 13, "hops": 1, "digits": 2}, {"hops": 25}]
+)
+def test_variables_are_tracked_and_chains_are_apart(changes: dict) -> None:
+    task = make_task({"name": "variable_tracking", **changes})
+    chains, hops = changes.get("chains", 1), changes.get("hops", 4)
+    asked: Counter[int] = Counter()
+    for prompt, target in texts(task, 20, 300):
+        assert target == SOLUTIONS["variable_tracking"](prompt)
+        words = prompt.split()
+        values = re.findall("= ([0-9](?: [0-9])+) ;", prompt)
+        assert words.count("=") == words.count(";") == chains * (hops + 1) and len(set(values)) == chains
+        assert len(target.split()) == hops + 1
+        asked[values.index(prompt.split(" ? ")[1].removesuffix(" [SEP]"))] += 1
+        filler = re.sub(r"[A-Z] = [A-Z0-9 ]+ ;", "", prompt.split(" ? ")[0].removeprefix("Track:")).split()
+        assert len(filler) == 20 and all(word.islower() for word in filler)
+    assert len(asked) == chains
+
+
+def test_assignments_stand_anywhere() -> None:
+    first: Counter[int] = Counter()
+    for prompt, _ in texts(make_task({"name": "variable_tracking", "hops": 1}), 3, 4000):
+        first[prompt.split().index("=") - 2] += 1
+    expected = {before: 4000 * (4 - before) / 10 for before in range(4)}
+    assert all(near(first[before], count) for before, count in expected.items()), "two of five places"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "max_retrieval", "classes": 1}, "classes must be 2"),
+        ({"name": "max_retrieval", "priorities": 2000}, "priorities must be 2 to 1000"),
+        ({"name": "selective_copy", "content": 0}, "how many symbols are copied"),
+        ({"name": "delay_copy", "context": 10**6}, "1 to 100,000"),
+        ({"name": "delay_copy", "content": 2000}, "1 to 1000"),
+        ({"name": "variable_tracking", "hops": 26}, "at most 26 variables"),
+        ({"name": "variable_tracking", "chains": 6}, "at most 26 variables"),
+        ({"name": "variable_tracking", "digits": 1}, "digits must be 2 to 9"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_task(settings)
+
+
+@pytest.mark.parametrize("name", ["max_retrieval", "selective_copy", "variable_tracking"])
+def test_long_prompts(name: str) -> None:
+    for prompt, target in texts(make_task(name), 16_384, 2):
+        assert target == SOLUTIONS[name](prompt)
+
+
 @pytest.mark.slow
-def test_a_hundred_thousand_examples_take_seconds() -> None:
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_a_hundred_thousand_examples_take_seconds(name: str) -> None:
     began = time.monotonic()
-    drawn = make_task("mqmtar").examples(64, 100_000, stream(0))
+    drawn = make_task(name).examples(64, 100_000, stream(0))
     assert len(drawn) == 100_000 and time.monotonic() - began < 20
-    assert np.all(drawn.sizes == 64 + 14 + 8)
+    assert np.all(drawn.sizes == drawn.sizes[0])

@@ -7,6 +7,7 @@ import numpy as np
 
 from lengthwise.data.examples import Column
 from lengthwise.tasks.copy import SEPARATOR
+from lengthwise.tasks.distinct import distinct
 from lengthwise.tasks.separated import Separated
 from lengthwise.tasks.task import Span
 from lengthwise.tasks.words import MOST, words
@@ -15,23 +16,6 @@ BLANK, IS, ASKED = "_", ":", "?"
 MOST_SYMBOLS = 8
 """Of a key or a value."""
 MOST_KEYS = 2**40
-CROWDED = 0.25
-"""With more of all keys than this in one example, each example draws them by itself."""
-
-
-def distinct(count: int, number: int, choices: int, generator: np.random.Generator) -> np.ndarray:
-    """(count, number): in each row different numbers below `choices`, all such rows equally likely."""
-    if number > CROWDED * choices:
-        return np.stack([generator.permutation(choices)[:number] for _ in range(count)])
-    drawn = generator.integers(choices, size=(count, number))
-    while True:
-        order = np.argsort(drawn, axis=1, kind="stable")
-        ranked = np.take_along_axis(drawn, order, axis=1)
-        again = np.zeros(drawn.shape, dtype=bool)
-        np.put_along_axis(again, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], axis=1)
-        if not again.any():
-            return drawn
-        drawn[again] = generator.integers(choices, size=int(again.sum()))
 
 
 class Mqmtar(Separated):
