@@ -241,6 +241,12 @@ def test_wrong_expressions_are_refused(expression: str, message: str) -> None:
         make_task({"name": "regular", "expression": expression})
 
 
+def test_words_too_long_to_count_are_refused_at_once() -> None:
+    task = make_task({"name": "regular", "expression": "a" * 150 + "(b)*"})
+    with pytest.raises(UserError, match="152 states are too long to count; choose lengths up to 131,578"):
+        task.examples(10**6, 1, stream(0))
+
+
 def test_the_alphabet_may_have_more_letters() -> None:
     task = make_task({"name": "regular", "expression": "(aa)*", "letters": "b"})
     assert task.title == "regular(expression=(aa)*,letters=b)" and task.language.letters == "ab"

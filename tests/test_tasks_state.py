@@ -65,6 +65,15 @@ def test_three_tests_of_flip_flop_are_three_entries_of_a_study() -> None:
     assert study.titles == ["flip_flop", "flip_flop(test_ignore=0.98)", "flip_flop(test_ignore=0.1)"]
 
 
+def test_the_share_of_the_test_begins_where_the_test_does() -> None:
+    table = {"name": "x", "summary": "x", "encodings": ["none"], "seeds": [1]}
+    table["data"] = {"train_lengths": [8, 16], "test_lengths": [17, 20]}
+    sparse = {"name": "flip_flop", "test_ignore": 0.98}
+    with pytest.raises(UserError, match=r"lengths 8-16 and the test 17-20; set test_from = 17"):
+        study_from({**table, "tasks": [sparse]})
+    assert study_from({**table, "tasks": ["flip_flop", {**sparse, "test_from": 17}]}).titles
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -12,7 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from lengthwise.data.examples import ABSENT, Column
-from lengthwise.tasks.chomsky_expressions import SIGNS, TIMES, Expressions, brackets
+from lengthwise.tasks.binary_numbers import bits_of, nonzero_bits, values_of
+from lengthwise.tasks.chomsky_expressions import SIGNS, Expressions, brackets, evaluated
 from lengthwise.tasks.copy import SEPARATOR
 from lengthwise.tasks.separated import Separated, all_sequences
 from lengthwise.tasks.sort import same_items
@@ -180,15 +181,9 @@ class ModularArithmetic(Arithmetic):
     def computed(self, numbers: np.ndarray, operators: np.ndarray) -> list[Column]:
         """`operators`: of SIGNS, between the numbers."""
         modulus = self.config.modulus
-        total, product = np.zeros(len(numbers), dtype=np.int64), numbers[:, 0].astype(np.int64)
-        for i in range(operators.shape[1]):
-            multiplied, number = operators[:, i] == TIMES, numbers[:, i + 1]
-            total = np.where(multiplied, total, total + product) % modulus
-            signed = np.where(operators[:, i] == SIGNS.index("-"), -number, number)
-            product = np.where(multiplied, product * number, signed) % modulus
         written = np.empty((len(numbers), numbers.shape[1] + operators.shape[1]), dtype=np.int32)
         written[:, ::2], written[:, 1::2] = numbers, modulus + operators
-        return self.columns(self.ids(written), self.ids((total + product) % modulus)[:, None])
+        return self.columns(self.ids(written), self.ids(evaluated(numbers, operators, modulus))[:, None])
 
 
 class ModularArithmeticBrackets(Arithmetic):
@@ -411,28 +406,6 @@ class SquareRoot(OfNumbers):
 
     def chance(self, length: int) -> float:
         return 0.5 ** ((length + 1) // 2)
-
-
-def nonzero_bits(size: np.ndarray, width: int, generator: np.random.Generator) -> np.ndarray:
-    """(examples, width): bits of numbers above 0 with `size` (examples, 1) bits, uniform among those, 0 behind them."""
-    inside = np.arange(width) < size
-    bits = generator.integers(2, size=inside.shape, dtype=np.int32) * inside
-    while (zero := ~bits.any(axis=1)).any():
-        bits[zero] = generator.integers(2, size=(int(zero.sum()), width), dtype=np.int32) * inside[zero]
-    return bits
-
-
-def values_of(bits: np.ndarray) -> Iterable[int]:
-    """The numbers of rows of bits, the least significant first; of any size."""
-    for row in np.packbits(bits.astype(np.uint8), axis=1, bitorder="little"):
-        yield int.from_bytes(row.tobytes(), "little")
-
-
-def bits_of(values: Iterable[int], width: int) -> np.ndarray:
-    """The inverse of `values_of`: (examples, width)."""
-    size = (width + 7) // 8
-    rows = np.frombuffer(b"".join(value.to_bytes(size, "little") for value in values), dtype=np.uint8)
-    return np.unpackbits(rows.reshape(-1, size), axis=1, bitorder="little")[:, :width].astype(np.int32)
 
 
 class BinaryOperation(Chomsky):

@@ -1,4 +1,4 @@
-"""Arithmetic modulo m with brackets, as in the Chomsky hierarchy tasks: many random expressions of one length at once.
+"""Arithmetic modulo m, as in the Chomsky hierarchy tasks, for many examples at once; expressions with brackets:
 
 of 1 symbol d, of 2 -d, of 3 (d), of 4 (-d), of more (left + right), where the left part has any length that fits
 """
@@ -16,6 +16,17 @@ class Expressions(NamedTuple):
 
     symbols: np.ndarray
     values: np.ndarray
+
+
+def evaluated(numbers: np.ndarray, operators: np.ndarray, modulus: int) -> np.ndarray:
+    """The values (examples,) of numbers with operators between them and no brackets; products come first."""
+    total, product = np.zeros(len(numbers), dtype=np.int64), numbers[:, 0].astype(np.int64)
+    for i in range(operators.shape[1]):
+        multiplied, number = operators[:, i] == TIMES, numbers[:, i + 1]
+        total = np.where(multiplied, total, total + product) % modulus
+        signed = np.where(operators[:, i] == MINUS, -number, number)
+        product = np.where(multiplied, product * number, signed) % modulus
+    return (total + product) % modulus
 
 
 def brackets(length: int, count: int, modulus: int, operators: int, generator: np.random.Generator) -> Expressions:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lengthwise.data.examples import ABSENT, Column, Part
+from lengthwise.errors import UserError
 from lengthwise.tasks.copy import SEPARATOR
 from lengthwise.tasks.separated import MOST_LISTED, all_sequences
 from lengthwise.tasks.task import Span, Task
@@ -27,7 +28,7 @@ class FlipFlop(Task):
     A read has the bit that was written last. The first instruction writes, the last reads; of those between them the
     share `ignore` is to be ignored, and half of the rest writes, half reads. From `test_from` instructions on the share
     is `test_ignore`: 0.98 for the sparse test of the paper, 0.1 for the dense one, with `ignore = 0.8` in training.
-    Set `test_from` to the first of your `test_lengths`. The paper has 256 instructions (512 tokens) in both.
+    `test_from` is the first of a study's `test_lengths`. The paper has 256 instructions (512 tokens) in both.
     """
 
     name = "flip_flop"
@@ -57,6 +58,14 @@ class FlipFlop(Task):
     def buckets(self, span: Span) -> list[int]:
         """There is a write and a read."""
         return [length for length in span if length >= 2]
+
+    def refuse_spans(self, train: Span, test: Span) -> None:
+        """Training must have the one share and the test the other."""
+        if self.config.ignore != self.config.test_ignore and not train.last < self.config.test_from <= test.first:
+            raise UserError(
+                f"task {self.name}: test_ignore holds from test_from = {self.config.test_from} on, but training has "
+                f"the lengths {train} and the test {test}; set test_from = {test.first}"
+            )
 
     def ignored(self, length: int) -> float:
         """The share of instructions that are to be ignored."""

@@ -7,11 +7,14 @@ from functools import cached_property
 import numpy as np
 
 from lengthwise.data.examples import Column
+from lengthwise.errors import UserError
 from lengthwise.tasks.copy import SEPARATOR
 from lengthwise.tasks.regular_language import Language, language_of
 from lengthwise.tasks.separated import Separated, all_sequences
 from lengthwise.tasks.task import Span
 
+MOST_COUNTS = 20_000_000
+"""Numbers of letters times states: a few hundred megabytes."""
 NO, YES = "No", "Yes"
 FEW = 128
 """With fewer words of a length all of them are listed, each once; else half of what is drawn is in the language."""
@@ -63,6 +66,12 @@ class Regular(Separated):
 
     def count(self, length: int) -> list[np.ndarray]:
         """`counts` of 0 to `length` letters."""
+        states = len(self.language.moves)
+        if length * states > MOST_COUNTS:
+            raise UserError(
+                f"task {self.name}: words of {length:,} letters of a language with {states} states are too long to "
+                f"count; choose lengths up to {MOST_COUNTS // states:,}"
+            )
         while len(self.counts) <= length:
             self.counts.append(np.logaddexp.reduce(self.counts[-1][:, self.language.moves], axis=2))
         return self.counts

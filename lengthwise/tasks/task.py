@@ -99,6 +99,9 @@ class Task:
         """How many examples a bucket gets, relative to the others; published sets spread them equally."""
         return 1.0
 
+    def refuse_spans(self, train: Span, test: Span) -> None:
+        """Raises a UserError where the settings do not suit the lengths of training and test."""
+
     def tracks(self, examples: Examples) -> dict[str, np.ndarray]:
         """What a placement may want to know of the symbols, by name: whole numbers beside `examples.tokens`.
 
