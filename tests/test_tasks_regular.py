@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from solutions_state import word_of
 
+from lengthwise.data import splits
+from lengthwise.data.splits import Split
 from lengthwise.errors import UserError
 from lengthwise.seeding import stream
 from lengthwise.study import make_task
 from lengthwise.tasks.regular_language import NAMED, Language, language_of, predicted
+from lengthwise.tasks.task import Span
 
 
 def runs_of(word: str) -> list[tuple[str, int]]:
@@ -239,6 +242,31 @@ def test_targets_of_named_languages(name: str) -> None:
 def test_wrong_expressions_are_refused(expression: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_task({"name": "regular", "expression": expression})
+
+
+@pytest.mark.parametrize("name", ["regular", "regular.prefixes"])
+def test_every_split_of_a_length_has_both_kinds(name: str) -> None:
+    """There are five words of length 8 in the language: were they kept apart, hardly any test would have one."""
+    task = make_task(name)
+    assert [length for length in range(8, 40) if task.shares(length)] == [8, 10, 12, 14, 16, 18, 20, 22, 24, 26]
+    for length in (8, 14, 28):
+        for split in Split:
+            drawn = splits.draw(task, split, Span(length, length), 400, 0)
+            inside = sum(task.text(drawn, i)[1].endswith("Yes") for i in range(400))
+            assert 150 < inside < 250
+            assert splits.is_shared(task, length) == (length < 28)
+
+
+def test_few_words_are_shared_and_all_are_there() -> None:
+    task = make_task({"name": "regular", "expression": "(aa)*"})
+    drawn = splits.draw(task, Split.TEST, Span(8, 32), 25, 0)
+    assert {task.text(drawn, i)[1] for i in range(25)} == {"Yes", "No"}
+
+
+def test_lengths_with_one_kind_are_left_out_unless_all_are_such() -> None:
+    assert make_task("regular").buckets(Span(7, 12)) == [8, 10, 12]
+    assert make_task({"name": "regular", "expression": "tomita_4"}).buckets(Span(2, 5)) == [3, 4, 5]
+    assert make_task({"name": "regular", "expression": "(aa)*"}).buckets(Span(2, 5)) == [2, 3, 4, 5]
 
 
 def test_words_too_long_to_count_are_refused_at_once() -> None:

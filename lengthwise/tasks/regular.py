@@ -10,14 +10,14 @@ from lengthwise.data.examples import Column
 from lengthwise.errors import UserError
 from lengthwise.tasks.copy import SEPARATOR
 from lengthwise.tasks.regular_language import Language, language_of
-from lengthwise.tasks.separated import Separated, all_sequences
+from lengthwise.tasks.separated import Separated
 from lengthwise.tasks.task import Span
 
 MOST_COUNTS = 20_000_000
 """Numbers of letters times states: a few hundred megabytes."""
 NO, YES = "No", "Yes"
-FEW = 128
-"""With fewer words of a length all of them are listed, each once; else half of what is drawn is in the language."""
+RARE = 400
+"""With fewer words of one kind than this, training, validation and test share the words of a length, and say so."""
 
 
 class Regular(Separated):
@@ -31,7 +31,8 @@ class Regular(Separated):
     `expression` is a regular expression (`|`, `*`, `+`, `?`, brackets; `.` for any letter) or a known name: parity,
     even_pairs, tomita_1 to tomita_7, D_2 to D_12, flip_flop. The alphabet has the letters of the expression and those
     of `letters`. Of every length half of the words are in the language, uniform among those of that length, and half
-    are uniform among the others; where one kind does not exist all are of the other.
+    are uniform among the others. Lengths with words of one kind only are left out, unless all are such. Where one kind
+    has fewer than 400 words of a length, seen lengths are tested with words that training may have shown.
     """
 
     name = "regular"
@@ -76,6 +77,16 @@ class Regular(Separated):
             self.counts.append(np.logaddexp.reduce(self.counts[-1][:, self.language.moves], axis=2))
         return self.counts
 
+    def buckets(self, span: Span) -> list[int]:
+        """Lengths that have words of both kinds, where there are any: at the others a constant answer is right."""
+        both = [length for length in span if np.isfinite(self.count(length)[length][:, 0]).all()]
+        return both or list(span)
+
+    def shares(self, length: int) -> bool:
+        """Words of the rarer kind may be so few that hardly any would be held out."""
+        numbers = self.count(length)[length][:, 0]
+        return bool(np.any(np.isfinite(numbers) & (numbers < np.log(RARE))))
+
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
         counts, moves = self.count(length), self.language.moves
         exists = np.isfinite(counts[length][:, 0])
@@ -93,10 +104,6 @@ class Regular(Separated):
             state = moves[state, word[:, i]]
         return self.judged(word)
 
-    def every(self, length: int) -> list[Column] | None:
-        listed = all_sequences(len(self.language.letters), length)
-        return None if listed is None or len(listed) >= FEW else self.judged(listed)
-
     def judged(self, word: np.ndarray) -> list[Column]:
         """`word`: numbers of letters (examples, letters)."""
         state, accepted = np.zeros(len(word), dtype=np.int64), np.empty(word.shape, dtype=np.int32)
@@ -110,7 +117,7 @@ class Regular(Separated):
         return accepted[:, -1:]
 
     def chance(self, length: int) -> float:
-        """A coin, also at lengths that have words of one kind only."""
+        """A coin; where all lengths have words of one kind only, a guesser who knows the length is always right."""
         return 0.5
 
     def read_answer(self, text: str) -> str | None:

@@ -99,6 +99,13 @@ class Task:
         """How many examples a bucket gets, relative to the others; published sets spread them equally."""
         return 1.0
 
+    def shares(self, bucket: int) -> bool:
+        """Whether training, validation and test may share examples of this bucket.
+
+        For tasks with a kind of example that is too rare to be kept apart: else no test of seen lengths would have it.
+        """
+        return False
+
     def refuse_spans(self, train: Span, test: Span) -> None:
         """Raises a UserError where the settings do not suit the lengths of training and test."""
 
