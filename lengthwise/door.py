@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import math
+import os
 import re
 import stat
 import tomllib
@@ -63,11 +64,29 @@ def refuse_unreadable(path: Path, most: int, error: type[UserError] = RunError) 
         raise error(f"{path} has {found.st_size:,} bytes; at most {most:,} are read")
 
 
-def read_bytes(path: Path, most: int = LARGE, error: type[UserError] = RunError) -> bytes:
-    refuse_unreadable(path, most, error)
+def _opened(path: Path, most: int, error: type[UserError]) -> tuple[io.FileIO, int]:
+    """A file to be read, and its bytes. The same is refused: asked of the open file that takes half as long."""
     try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
+        # What is a pipe may have nobody at its other end: that is not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        refuse_unreadable(path, most, error)  # which says more
+        raise
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+        os.close(descriptor)
+        refuse_unreadable(path, most, error)
+        raise error(f"{path} changes while it is read")
+    return io.FileIO(descriptor), found.st_size
+
+
+def read_bytes(path: Path, most: int = LARGE, error: type[UserError] = RunError) -> bytes:
+    try:
+        file, size = _opened(path, most, error)
+        with file:
+            content = file.read(size + 1)
+            while size < len(content) <= most and (more := file.read(BLOCK)):  # others write to it
+                content += more
     except OSError as problem:
         raise error(_not_read(path, problem)) from None
     if len(content) > most:
@@ -89,31 +108,28 @@ def blocks_of_lines(path: Path, most: int = LARGE, error: type[UserError] = RunE
 
     What follows the last end of a line is a piece by itself, the last one.
     """
-    refuse_unreadable(path, most, error)
-    rest, total, lines = b"", 0, 0
+    rest, total, lines, before = b"", 0, 0, b""
     try:
-        with _opened(path) as file:
-            while piece := file.read(BLOCK):
+        file, size = _opened(path, most, error)
+        with file, gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file as text:
+            # Room for a block is made before it is read: of most files less is enough.
+            while piece := text.read(BLOCK if text is not file else min(BLOCK, size + 1)):
+                lines += before.count(b"\n")  # only now: most files are one piece
                 total += len(piece)
                 if total > most:
                     raise error(f"{path} has more than {most:,} bytes of text, which is more than is read")
                 whole, newline, after = (rest + piece).rpartition(b"\n")
-                rest = after
+                rest, before = after, whole + newline
                 if newline:
-                    yield _decoded(whole + newline, path, lines, error)
-                    lines += whole.count(b"\n") + 1
+                    yield _decoded(before, path, lines, error)
                 elif len(rest) > LONGEST_LINE:
                     raise error(f"{path}:{lines + 1} has more than {LONGEST_LINE:,} bytes, which is no row")
             if rest:
-                yield _decoded(rest, path, lines, error)
+                yield _decoded(rest, path, lines + before.count(b"\n"), error)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise error(f"{path} is damaged: no whole gzip file; restore it, or make it again") from None
     except OSError as problem:
         raise error(_not_read(path, problem)) from None
-
-
-def _opened(path: Path) -> io.BufferedReader | gzip.GzipFile:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def _decoded(content: bytes, path: Path, lines: int, error: type[UserError]) -> str:

@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -153,10 +152,15 @@ def _json(value: Any) -> str:
 
 def measure(command: list[str]) -> None:
     """Of the command and its children; what it prints goes nowhere but to a file's size."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": "200"}, check=False)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": "200"}) as process:
+        assert process.stdout is not None
+        printed = len(process.stdout.read())
+        # Of this command alone. What RUSAGE_CHILDREN says may hold others before it: a shell that becomes the last
+        # command of a group hands on what it has waited for.
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     seconds, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-    print(f"{seconds:.1f} CPU s, {peak:,.0f} MB at most, {len(done.stdout):,} bytes printed, exit {done.returncode}")
+    print(f"{seconds:.1f} CPU s, {peak:,.0f} MB at most, {printed:,} bytes printed, exit {process.returncode}")
 
 
 def main() -> None:

@@ -161,6 +161,10 @@ def test_what_is_shipped_passes() -> None:
 HOOKS = {
     "embed": ("x, positions", "x[:1]", r"\(B, T, width\) = \(2, 3, 16\), not \(1, 3, 16\)"),
     "token_numbers": ("x", "x.sum(-1)", r"\(B, T, numbers\) = \(2, 5, any\) or None, not \(2, 5\)"),
+    "gates": (
+        *("", "Gates(torch.zeros(3, 16), torch.zeros(2))"),
+        r"Gates of \(gates, width\) = \(any, 16\) and \(gates,\), or None, not Gates\(.*",
+    ),
     "contribute": ("layout", "{'scale': 2.0}", r"a Contribution, not {'scale': 2\.0}"),
     "resolved": ("", "[1, 2]", r"a table, not \[1, 2\]"),
 }
@@ -214,6 +218,7 @@ EMPTY = """import torch
 
 from lengthwise.encodings.contribution import Rotation, RowColumnBias
 from lengthwise.encodings.encoding import Contribution, Encoding
+from lengthwise.encodings.gates import Gates
 
 
 class Mine(Encoding):
@@ -272,6 +277,17 @@ def test_a_layer_that_was_not_asked_for_is_missed_before_training(write: Write, 
     forget()
     write("encodings/mine.py", EMPTY + "    reads_layer = True\n\n" + reads)
     check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+
+
+def test_numbers_that_are_not_the_declared_gates_are_refused(write: Write) -> None:
+    """A backend computes the gates, another one the numbers."""
+    declared = method("gates", "", "Gates(torch.ones(2, 16), torch.zeros(2))")
+    write("encodings/mine.py", EMPTY + declared)
+    check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+    forget()
+    write("encodings/mine.py", EMPTY + declared + method("token_numbers", "x", "x[..., :2]"))
+    with pytest.raises(UserError, match="token_numbers must return what its gates are"):
+        check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
 
 
 def test_initial_values_fit_their_parameter_and_facts_are_plain(write: Write) -> None:

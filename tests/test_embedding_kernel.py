@@ -3,50 +3,35 @@
 `test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.embedding`.
 """
 
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 import torch
+from compiling import compiles, in_another_process, made
 from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
+from lengthwise.kernels import embedding as embedding_kernel
 from lengthwise.kernels.embedding import CHUNK, look_up
 
 V = 90
 
 
-COMPILE = """
-import inspect
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from lengthwise.kernels import embedding as embedding_kernel
-
-for dtype in ("*bf16", "*fp32"):
-    kinds = {"tokens": "*i32", "order": "*i64", "part": "*fp32"}
-    kinds |= {name: dtype for name in ("weight", "x", "grad", "out")}
-    for width, columns in [(768, 256), (16, 16)]:
-        numbers = {"D": width, "C": embedding_kernel.CHUNK, "W": columns}
-        for function in (embedding_kernel._gather, embedding_kernel._add_chunks, embedding_kernel._add_crossing):
-            names = list(inspect.signature(function.fn).parameters)
-            fixed = {(i,): numbers[name] for i, name in enumerate(names) if name in numbers}
-            signature = {name: "constexpr" if name in numbers else kinds.get(name, "i32") for name in names}
-            source = ASTSource(function, signature, constexprs=fixed)
-            compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-"""
+def compile_kernels() -> None:
+    for dtype in ("*bf16", "*fp32"):
+        kinds = {"tokens": "*i32", "order": "*i64", "part": "*fp32"}
+        kinds |= dict.fromkeys(("weight", "x", "grad", "out"), dtype)
+        for width, columns in [(768, 256), (16, 16)]:
+            numbers = {"D": width, "C": CHUNK, "W": columns}
+            for function in (embedding_kernel._gather, embedding_kernel._add_chunks, embedding_kernel._add_crossing):
+                made(function, kinds, numbers, num_warps=4)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(INTERPRETED, reason="this is another process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@compiles
 def test_kernels_compile_for_a_gpu_that_is_not_there() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    in_another_process(compile_kernels)
 
 
 def test_what_is_refused() -> None:

@@ -3,14 +3,15 @@
 `test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.feed_forward`.
 """
 
-import importlib.util
-import os
+import inspect
+import re
 import subprocess
-import sys
+import tempfile
 from typing import Any
 
 import pytest
 import torch
+from compiling import compiles, in_another_process, made
 from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
@@ -25,56 +26,46 @@ from lengthwise.model.feed_forward import ReluFeedForward
 
 RATE = 0.3
 
-COMPILE = """
-import inspect, re, subprocess, tempfile, torch
-from triton import knobs
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from lengthwise.kernels import feed_forward as module
 
-def made(dtype, absent, D, registers):
-    tiles, kind = module.TILES[dtype], "*bf16" if dtype == torch.bfloat16 else "*fp32"
+def compile_kernels() -> None:
+    for absent in ("hidden", "key"):
+        # Two programs of 256 threads share the 64 K registers of a multiprocessor, and 227 KiB of memory.
+        compile_products(torch.bfloat16, absent, 256, 128)
+        compile_products(torch.float32, absent, 256, 255)
+
+
+def compile_products(dtype: torch.dtype, absent: str, D: int, registers: int) -> None:
+    from triton import knobs
+
+    tiles, kind = feed_forward_kernel.TILES[dtype], "*bf16" if dtype == torch.bfloat16 else "*fp32"
     # Backwards the second matrix is read as its transpose, of which the columns lie side by side.
     numbers = {"D": D, "F": 4 * D, "x_D": 1, "weight_F" if absent == "hidden" else "weight_D": 1}
-    numbers |= {"B": tiles.rows, "W": tiles.columns, "C": module._terms(D, tiles.terms), "GROUP": tiles.group}
+    numbers |= {"B": tiles.rows, "W": tiles.columns, "C": feed_forward_kernel._terms(D, tiles.terms)}
+    numbers |= {"GROUP": tiles.group}
     kinds = dict.fromkeys(("x", "weight", "hidden", "out"), kind) | {"key": "*i32", "inverse": "fp32"}
-    names = list(inspect.signature(module._multiply.fn).parameters)
-    fixed = {(names.index(n),): numbers.get(n) for n in names if n in numbers or n == absent}
-    signature = {n: "constexpr" if (names.index(n),) in fixed else kinds.get(n, "i32") for n in names}
-    whole = [n for n in names if signature[n] != "constexpr" and n not in ("key_N", "M", "threshold", "inverse")]
-    aligned = {(names.index(n),): [["tt.divisibility", 16]] for n in whole}
-    source = ASTSource(module._multiply, signature, constexprs=fixed, attrs=aligned)
+    function = feed_forward_kernel._multiply
+    aligned = set(inspect.signature(function.fn).parameters) - {"key_N", "M", "threshold", "inverse"}
     options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
-    compiled = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    ptx = compiled.asm["ptx"]
+    ptx = made(function, kinds, numbers, [absent], aligned, **options)["ptx"]
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
         file.write(ptx)
         file.flush()
         assembler = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", "-o", "/dev/null", file.name]
         told = subprocess.run(assembler, capture_output=True, text=True, check=True).stderr
     assert " 0 bytes spill stores" in told, told
-    used = int(re.search(r"Used (\\d+) registers", told)[1])
-    assert used <= registers, (tiles, absent, used)
+    used = re.search(r"Used (\d+) registers", told)
+    assert used is not None and int(used[1]) <= registers, (tiles, absent, told)
     assert "wgmma.mma_async" in ptx, ptx
     # Everything goes 16 bytes at a time.
-    assert re.search(r"cp\\.async\\.cg\\S* [^\\n]*, 0x10", ptx), ptx
-    assert set(re.findall(r"st\\.global\\S*", ptx)) == {"st.global.v4.b32"}, ptx
-    assert absent == "hidden" or set(re.findall(r"ld\\.global\\S*", ptx)) == {"ld.global.v4.b32"}, ptx
-
-for absent in ("hidden", "key"):
-    # Two programs of 256 threads share the 64 K registers of a multiprocessor, and 227 KiB of memory.
-    made(torch.bfloat16, absent, 256, 128)
-    made(torch.float32, absent, 256, 255)
-"""
+    assert re.search(r"cp\.async\.cg\S* [^\n]*, 0x10", ptx), ptx
+    assert set(re.findall(r"st\.global\S*", ptx)) == {"st.global.v4.b32"}, ptx
+    assert absent == "hidden" or set(re.findall(r"ld\.global\S*", ptx)) == {"ld.global.v4.b32"}, ptx
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(INTERPRETED, reason="this is another process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@compiles
 def test_kernels_compile_for_a_gpu_that_is_not_there_and_fit_its_registers() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    in_another_process(compile_kernels)
 
 
 def test_what_is_refused() -> None:

@@ -1,6 +1,7 @@
 """Some of the hostile rows, runs and collections; all of them: python tests/fuzz_records.py."""
 
 import json
+import random
 from pathlib import Path
 
 import fuzz_records
@@ -8,6 +9,7 @@ import hostile_folders
 import pytest
 
 from lengthwise.door import RunError
+from lengthwise.records.row_pieces import Pieces
 from lengthwise.records.row_table import as_columns
 from lengthwise.records.schema import ROW, surely_rows
 
@@ -65,3 +67,54 @@ def test_an_error_names_the_line_and_the_field(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(RunError, match=r"rows\.jsonl:71: n must be from 1"):
         rows_by_run(tmp_path / "rows.jsonl")
+
+
+def test_rows_cut_at_their_commas_are_the_rows_of_their_lines() -> None:
+    """With every odd value in every field, and with letters and parts of lines changed at random: what is said of the
+    whole at once is what every line says, and fits."""
+    text = "".join((fuzz_records.good() / "c/rows.jsonl").read_text().splitlines(keepends=True)[:6])
+    rows = [json.loads(line) for line in text.splitlines()]
+    changed = [
+        "".join(json.dumps(row) + "\n" for row in [*rows[:3], {**rows[3], field: value}, *rows[4:]])
+        for field in [*rows[0], "later"]
+        for value in (*fuzz_records.VALUES, 7, 100, 0.25, "a, b", 'a", "b": "c', "}\n{")
+    ]
+    generator = random.Random(0)
+    parts = [
+        '"',
+        ", ",
+        ": ",
+        "}",
+        "{",
+        "}\n",
+        "\n",
+        "1",
+        "0",
+        "-",
+        ".",
+        "e5",
+        "\\",
+        "NaN",
+        "null",
+        "true",
+        " ",
+        ',"n":1',
+    ]
+    for _ in range(4000):
+        place, other = generator.randrange(len(text)), generator.randrange(len(text))
+        part = generator.choice([*parts, text[place : place + 30]])
+        changed.append(text[:other] + part + text[other + generator.choice([0, 1, len(part)]) :])
+    # One that has seen all others, and one that has seen nothing.
+    pieces = Pieces()
+    assert pieces.table(text) == rows
+    surely = 0
+    for each in changed:
+        if not each.endswith("\n"):
+            continue
+        found = [known.table(each) for known in (pieces, Pieces())]
+        assert (found[0] is None) == (found[1] is None)
+        if found[0] is not None:
+            surely += 1
+            lines = [ROW.checked(json.loads(line), "row") for line in each.split("\n")[:-1]]
+            assert json.dumps(lines) == json.dumps(list(found[0])) == json.dumps(list(found[1] or []))
+    assert surely > 50

@@ -3,58 +3,49 @@
 `test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.attention`.
 """
 
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from compiling import compiles, in_another_process, made
 from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 from lengthwise.encodings.contribution import rotate
+from lengthwise.kernels import attention as kernel
+from lengthwise.kernels import attention_long as kernel_long
+from lengthwise.kernels import drop, picking
 from lengthwise.kernels.attention import available, fused_attention, supports
 from lengthwise.kernels.drop import drop_relu
 from lengthwise.kernels.dropout import kept
 
-COMPILE = """
-import inspect
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from lengthwise.kernels import drop as drop_kernel, attention as kernel, attention_long as kernel_long, picking
 
-KINDS = {"table": "*fp32", "part": "*fp32", "lse": "*fp32", "delta": "*fp32", "turns": "*fp32", "segments": "*i32",
-         "key": "*i32", "numbers": "*i32", "scale": "fp32", "inverse": "fp32", "row": "*fp32", "column": "*fp32",
-         "drow": "*fp32", "dcolumn": "*fp32", "window": "*i32"}
-NUMBERS = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "D": 48, "F": 96, "W": 16, "BLOCK": 256}
-POINTERS = {n: "*bf16" for n in ("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked")}
-OTHERS = {"row", "column", "drow", "dcolumn", "window"}
-# What is absent: a bias by distance and its gradient, rotations, biases of rows and columns, windows; then nothing is.
-ABSENT = [{"turns", *OTHERS}, {"table", "part", *OTHERS}, {"table", "part", "window"}, set()]
-attending = [kernel._forward_whole, kernel._backward_whole, kernel_long._forward, kernel_long._backward_queries,
-             kernel_long._backward_keys]
-others = [kernel_long._turn, drop_kernel._forward, drop_kernel._backward_kernel, picking._take, picking._put]
-for function, absent in [*((f, a) for f in attending for a in ABSENT), *((f, set()) for f in others)]:
-    names = list(inspect.signature(function.fn).parameters)
-    fixed = {(names.index(n),): NUMBERS.get(n) for n in names if n in NUMBERS or n in absent}
-    signature = {n: "constexpr" if (names.index(n),) in fixed else {**KINDS, **POINTERS}.get(n, "i32") for n in names}
-    source = ASTSource(function, signature, constexprs=fixed)
-    compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-"""
+def compile_kernels() -> None:
+    kinds = dict.fromkeys(("table", "part", "lse", "delta", "turns", "row", "column", "drow", "dcolumn"), "*fp32")
+    kinds |= dict.fromkeys(("segments", "key", "numbers", "window"), "*i32") | {"scale": "fp32", "inverse": "fp32"}
+    kinds |= dict.fromkeys(("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked"), "*bf16")
+    numbers = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "D": 48, "F": 96, "W": 16, "BLOCK": 256}
+    others = {"row", "column", "drow", "dcolumn", "window"}
+    attending = [kernel._forward_whole, kernel._backward_whole, kernel_long._forward]
+    attending += [kernel_long._backward_queries, kernel_long._backward_keys]
+    # Rotations, a bias by distance and its gradient, biases of rows and columns or the columns' own, windows; nothing.
+    for absent in (
+        *({"turns", *others}, {"table", "part", *others}, {"table", "part", "window"}),
+        *({"turns", "window", "column", "drow"}, set()),
+    ):
+        for function in attending:
+            made(function, kinds, numbers, absent, num_warps=4)
+    for function in (kernel_long._turn, drop._forward, drop._backward_kernel, picking._take, picking._put):
+        made(function, kinds, numbers, num_warps=4)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(INTERPRETED, reason="this is another process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@compiles
 def test_kernels_compile_for_a_gpu_that_is_not_there() -> None:
     """What the interpreter forgives, such as a name from inside a loop, the compiler does not."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    in_another_process(compile_kernels)
 
 
 def attention(

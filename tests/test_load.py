@@ -1,18 +1,24 @@
 """Many runs: nothing grows with their square, rows are kept in little room, and a page stays small."""
 
+import copy
+import functools
 import gzip
 import json
+import operator
 import time
 from pathlib import Path
 
 import load
 import pytest
 
+from lengthwise.errors import RunError
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.packed import write_packed
 from lengthwise.records.ranking import paired_differences, rankings
 from lengthwise.records.row_table import RowTable, as_columns
 from lengthwise.records.rows import Results, collect, load_results
+from lengthwise.records.schema import DESCRIPTION
+from lengthwise.records.sharing import Shared
 from lengthwise.report.export import write_report
 from lengthwise.report.html import page
 from lengthwise.report.model.page_part import page_part
@@ -33,7 +39,7 @@ def test_rows_in_little_room_are_the_same_rows() -> None:
     table = RowTable(columns)
     assert list(table) == rows and table == rows and len(table) == 60 and table[3] == rows[3] and table[:2] == rows[:2]
     assert json.dumps(list(table)) == json.dumps(rows), "whole numbers stay whole, fractions stay fractions"
-    assert table.column("length") == [row["length"] for row in rows]
+    assert list(table.column("length")) == [row["length"] for row in rows]
     assert as_columns([*rows, {}]) is None and as_columns([]) is None and as_columns([1, 2]) is None  # type: ignore
 
 
@@ -46,6 +52,30 @@ def test_run_folders_and_their_collection_are_read_alike(tmp_path: Path) -> None
     for run in folders.runs:
         other = by_name[run.description["name"]]
         assert other == run and other.totals == run.totals and list(other.failures) == list(run.failures) != []
+
+
+def test_shared_parts_of_descriptions_are_judged_as_by_themselves() -> None:
+    """Also where equal ones were seen before, and where others are equal only to Python: 1, 1.0 and true."""
+    about = next(load.descriptions(1))
+    odd = (None, True, 1, 1.0, -1, 0.5, 10**30, "", "x", [], {}, [1], {"name": 1}, [{"name": "x"}])
+    places = [(name,) for name in about] + [("settings", name) for name in about["settings"]]
+    shared = Shared()
+    for place in [*places, ("later",), ("settings", "model", "width"), ("hardware", "processors")]:
+        for value in odd:
+            changed = copy.deepcopy(about)
+            inner = functools.reduce(operator.getitem, place[:-1], changed)
+            inner[place[-1]] = value
+            try:
+                DESCRIPTION.checked(changed, "run.json")
+            except RunError:
+                for known in (shared, Shared()):
+                    with pytest.raises(RunError, match=r"^run\.json"):
+                        known.checked(changed, DESCRIPTION, "run.json")
+            else:
+                for known in (shared, Shared()):
+                    assert json.dumps(known.checked(changed, DESCRIPTION, "run.json")) == json.dumps(changed)
+    first, second = (shared.checked(copy.deepcopy(about), DESCRIPTION, "run.json") for _ in range(2))
+    assert first is not second and first["settings"] is second["settings"]
 
 
 def test_packed_in_pieces_is_packed_at_once(tmp_path: Path) -> None:

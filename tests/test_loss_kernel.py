@@ -3,50 +3,37 @@
 `test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.loss`.
 """
 
-import importlib.util
-import os
-import subprocess
-import sys
+import inspect
 
 import pytest
 import torch
+from compiling import compiles, in_another_process, made
 from conftest import INTERPRETED
 from torch import Tensor
 
 from lengthwise.kernels import loss as loss_kernel
 from lengthwise.kernels.loss import cross_entropy
 
-COMPILE = """
-import inspect
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from lengthwise.kernels import loss as loss_kernel
 
-for dtype, reads in [("*bf16", 2), ("*fp32", 4)]:  # 16 logits of a thread, 16 bytes at a time
-    for function in (loss_kernel._count, loss_kernel._likelihoods, loss_kernel._mean):
-        names = list(inspect.signature(function.fn).parameters)
-        kinds = {"logits": dtype, "targets": "*i32", "V": "i32", "P": "i32", "BLOCK": "constexpr"}
-        signature = {name: kinds.get(name, "*fp32") for name in names}
-        aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if name != "BLOCK"}
-        fixed = {(names.index("BLOCK"),): loss_kernel.BLOCK}
-        source = ASTSource(function, signature, constexprs=fixed, attrs=aligned)
-        made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": loss_kernel.WARPS}).asm["ptx"]
-        if "logits" in names:  # read for the sum, and for the gradient; that is written, or zeros are
-            assert made.count("ld.global.v4.b32") == 2 * reads, made
-            assert made.count("st.global.v4.b32") == 2 * reads, made
-            # Between the last that is read of the logits for the loss and the first that is written over them.
-            before, after = made[: made.index("st.global.v4")], made[made.index("st.global.v4") :]
-            single = before.rindex("ld.global.b16" if dtype == "*bf16" else "ld.global.b32")
-            assert "bar.sync" in before[single:], made
-"""
+def compile_kernels() -> None:
+    fixed, warps = {"BLOCK": loss_kernel.BLOCK}, loss_kernel.WARPS
+    for dtype, reads in [("*bf16", 2), ("*fp32", 4)]:  # 16 logits of a thread, 16 bytes at a time
+        kinds = dict.fromkeys(("counts", "likelihoods", "losses"), "*fp32") | {"logits": dtype, "targets": "*i32"}
+        for function in (loss_kernel._count, loss_kernel._likelihoods, loss_kernel._mean):
+            names = list(inspect.signature(function.fn).parameters)
+            ptx = made(function, kinds, fixed, aligned=names, num_warps=warps)["ptx"]
+            if "logits" in names:  # read for the sum, and for the gradient; that is written, or zeros are
+                assert ptx.count("ld.global.v4.b32") == 2 * reads, ptx
+                assert ptx.count("st.global.v4.b32") == 2 * reads, ptx
+                # Between the last that is read of the logits for the loss and the first that is written over them.
+                before = ptx[: ptx.index("st.global.v4")]
+                single = before.rindex("ld.global.b16" if dtype == "*bf16" else "ld.global.b32")
+                assert "bar.sync" in before[single:], ptx
 
 
-@pytest.mark.skipif(INTERPRETED, reason="this is another process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@compiles
 def test_kernels_compile_for_a_gpu_that_is_not_there_and_read_16_bytes_at_a_time() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    in_another_process(compile_kernels)
 
 
 def test_what_is_refused() -> None:

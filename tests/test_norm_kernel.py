@@ -3,18 +3,16 @@
 `test_interpreted` runs them, in a process of their own. Shape letters as in `lengthwise.kernels.norm`.
 """
 
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 import torch
+from compiling import compiles, in_another_process, made
 from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
+from lengthwise.kernels import norm as norm_kernel
 from lengthwise.kernels.dropout import kept
 from lengthwise.kernels.norm import add_drop, drop, join_norm
 from lengthwise.model.norm import RMSNorm
@@ -22,38 +20,25 @@ from lengthwise.model.norm import RMSNorm
 RATE = 0.3
 
 
-COMPILE = """
-import inspect
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from lengthwise.kernels import norm as norm_kernel
-
-KINDS = {"key": "*i32", "part": "*fp32", "out": "*bf16", "inverse": "fp32"}
-KINDS |= {name: "*bf16" for name in ("x", "y", "weight", "stream", "normed", "dstream", "dnormed", "dx", "dy")}
-for function, absent, numbers in [
-    (norm_kernel._forward, (), {"D": 768, "B": 4, "W": 1024}),
-    (norm_kernel._forward, ("y", "key"), {"D": 48, "B": 32, "W": 64}),
-    (norm_kernel._backward, (), {"D": 768, "B": 4, "W": 1024}),
-    (norm_kernel._backward, ("dstream", "key"), {"D": 4096, "B": 1, "W": 4096}),
-    (norm_kernel._add_up, (), {"B": 128, "W": 32}),
-    (norm_kernel._drop, (), {"D": 768, "B": 4, "W": 1024}),
-    (norm_kernel._drop, ("x",), {"D": 48, "B": 32, "W": 64}),
-]:
-    names = list(inspect.signature(function.fn).parameters)
-    fixed = {(names.index(n),): numbers.get(n) for n in names if n in numbers or n in absent}
-    signature = {n: "constexpr" if (names.index(n),) in fixed else KINDS.get(n, "i32") for n in names}
-    source = ASTSource(function, signature, constexprs=fixed)
-    compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 8})
-"""
+def compile_kernels() -> None:
+    kinds = {"key": "*i32", "part": "*fp32", "out": "*bf16", "inverse": "fp32"}
+    kinds |= dict.fromkeys(("x", "y", "weight", "stream", "normed", "dstream", "dnormed", "dx", "dy"), "*bf16")
+    for function, absent, numbers in [
+        (norm_kernel._forward, (), {"D": 768, "B": 4, "W": 1024}),
+        (norm_kernel._forward, ("y", "key"), {"D": 48, "B": 32, "W": 64}),
+        (norm_kernel._backward, (), {"D": 768, "B": 4, "W": 1024}),
+        (norm_kernel._backward, ("dstream", "key"), {"D": 4096, "B": 1, "W": 4096}),
+        (norm_kernel._add_up, (), {"B": 128, "W": 32}),
+        (norm_kernel._drop, (), {"D": 768, "B": 4, "W": 1024}),
+        (norm_kernel._drop, ("x",), {"D": 48, "B": 32, "W": 64}),
+    ]:
+        made(function, kinds, numbers, absent, num_warps=8)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(INTERPRETED, reason="this is another process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@compiles
 def test_kernels_compile_for_a_gpu_that_is_not_there() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    in_another_process(compile_kernels)
 
 
 def test_what_is_refused() -> None:

@@ -4,14 +4,13 @@
 W: weights of one model.
 """
 
-import importlib.util
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any
 
 import pytest
 import torch
+from compiling import compiles, in_another_process, made
 from conftest import INTERPRETED
 from torch import Tensor
 
@@ -27,48 +26,36 @@ INSIDE = slice(START, START + SIZE)
 RATES = [1e-2, 3e-2, 2e-2]
 
 
-COMPILE = """
-import inspect
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from lengthwise.kernels import adamw as optimizer_kernel
+def compile_kernels() -> None:
+    def asm(function: Any, warps: int, block: int, absent: Collection[str] = (), **kinds: str) -> Any:
+        names = list(inspect.signature(function.fn).parameters)
+        floats = dict.fromkeys(("clip", "weight_decay", "rest1", "beta2", "rest2", "epsilon"), "fp32")
+        arrays = {name: "*fp32" for name in names if name not in ("S", "X") and not name.endswith("_N")}
+        aligned = set(names) - floats.keys()
+        return made(function, arrays | floats | kinds, {"BLOCK": block}, absent, aligned, num_warps=warps)
 
-def made(function, warps, block, **kinds):
-    names = list(inspect.signature(function.fn).parameters)
-    numbers = {"clip", "weight_decay", "rest1", "beta2", "rest2", "epsilon"}
-    usual = {n: "fp32" if n in numbers else "i32" if n in "SX" or n.endswith("_N") else "*fp32" for n in names}
-    signature = usual | {"BLOCK": "constexpr"} | kinds
-    fixed = {(i,): block if n == "BLOCK" else None for i, n in enumerate(names) if signature[n] == "constexpr"}
-    whole = [(i,) for i, n in enumerate(names) if signature[n] not in ("constexpr", "fp32")]
-    aligned = {place: [["tt.divisibility", 16]] for place in whole}
-    source = ASTSource(function, signature, constexprs=fixed, attrs=aligned)
-    return compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}).asm
-
-made(optimizer_kernel._norms, 16, optimizer_kernel.SUMMED)
-for dtype in ("*bf16", "*fp32"):
-    # 32 gradients of a thread.
-    asm = made(optimizer_kernel._squares, 8, optimizer_kernel.PIECE, gradients=dtype)
-    assert asm["ptx"].count("ld.global.v4.b32") == (4 if dtype == "*bf16" else 8), asm["ptx"]
-    for copy, wanted in [("*bf16", "*i32"), ("constexpr", "constexpr")]:
-        # 8 weights of a thread: twice 16 bytes of each array in fp32, twice 8 of those in bf16, nothing exchanged.
-        kinds = {"gradients": dtype, "decays": "*i1", "copy": copy, "wanted": wanted}
-        asm = made(optimizer_kernel._adamw, 4, optimizer_kernel.BLOCK, **kinds)
-        assert asm["ptx"].count("ld.global.v4.b32") == (6 if dtype == "*bf16" else 8), asm["ptx"]
-        assert asm["ptx"].count("ld.global.v2.b32") == (2 if dtype == "*bf16" else 0), asm["ptx"]
-        assert asm["ptx"].count("st.global.v4.b32") == 6, asm["ptx"]
-        assert asm["ptx"].count("st.global.v2.b32") == (2 if copy == "*bf16" else 0), asm["ptx"]
-        assert ("cvt.rn.bf16" in asm["ptx"]) == (copy == "*bf16"), asm["ptx"]
-        assert "convert_layout" not in asm["ttgir"], asm["ttgir"]
-"""
+    asm(optimizer_kernel._norms, 16, optimizer_kernel.SUMMED)
+    for dtype in ("*bf16", "*fp32"):
+        # 32 gradients of a thread.
+        ptx = asm(optimizer_kernel._squares, 8, optimizer_kernel.PIECE, gradients=dtype)["ptx"]
+        assert ptx.count("ld.global.v4.b32") == (4 if dtype == "*bf16" else 8), ptx
+        for absent in ((), ("copy", "wanted")):
+            # 8 weights of a thread: twice 16 bytes of each array in fp32, twice 8 of those in bf16, nothing exchanged.
+            kinds = {"gradients": dtype, "decays": "*i1", "copy": "*bf16", "wanted": "*i32"}
+            found = asm(optimizer_kernel._adamw, 4, optimizer_kernel.BLOCK, absent, **kinds)
+            ptx = found["ptx"]
+            assert ptx.count("ld.global.v4.b32") == (6 if dtype == "*bf16" else 8), ptx
+            assert ptx.count("ld.global.v2.b32") == (2 if dtype == "*bf16" else 0), ptx
+            assert ptx.count("st.global.v4.b32") == 6, ptx
+            assert ptx.count("st.global.v2.b32") == (0 if absent else 2), ptx
+            assert ("cvt.rn.bf16" in ptx) == (not absent), ptx
+            assert "convert_layout" not in found["ttgir"], found["ttgir"]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(INTERPRETED, reason="this is another process")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@compiles
 def test_kernels_compile_for_a_gpu_that_is_not_there_and_read_16_bytes_at_a_time() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    in_another_process(compile_kernels)
 
 
 class Rows:

@@ -194,9 +194,11 @@ def run(
 @app.command()
 def show(runs: Runs, checkpoint: AtCheckpoint = Checkpoint.last) -> None:
     """Show accuracy, ranking, differences, budgets and accuracy by length in the terminal."""
+    from lengthwise.records.rows import collector_paused
     from lengthwise.report.terminal.show import show_tables
 
-    _print_each(*show_tables(_finished(runs), checkpoint))
+    with collector_paused():
+        _print_each(*show_tables(_finished(runs), checkpoint))
 
 
 @app.command("compare")
@@ -210,10 +212,12 @@ def compare_command(
 ) -> None:
     """Compare results with the published ones, cell by cell."""
     from lengthwise.records.comparison import compare
+    from lengthwise.records.rows import collector_paused
     from lengthwise.report.model.displayed import displayed
     from lengthwise.report.terminal.comparison import comparison_tables
 
-    comparison = compare(displayed(_finished(runs)), checkpoint)
+    with collector_paused():
+        comparison = compare(displayed(_finished(runs)), checkpoint)
     if as_json:
         console.print_json(json.dumps({"with": reference, **dataclasses.asdict(comparison)}))
         return
@@ -238,10 +242,11 @@ def report(
 ) -> None:
     """Write a self-contained page of a study's results, or its tables and figures for a paper."""
     from lengthwise.records.findings import load_analysis
-    from lengthwise.records.rows import load_results
+    from lengthwise.records.rows import collector_paused, load_results
     from lengthwise.report.export import write_report
 
-    written = write_report(load_results(runs), out, kind.value if kind else None, load_analysis(runs / "analysis"))
+    with collector_paused():
+        written = write_report(load_results(runs), out, kind.value if kind else None, load_analysis(runs / "analysis"))
     console.print(f"Wrote {written}", highlight=False, markup=False)
 
 
@@ -258,10 +263,11 @@ def collect_command(
     Several folders become one, so `collect shared runs/quickstart --out shared` adds what is new.
     """
     from lengthwise.records.merging import merge
-    from lengthwise.records.rows import collect, load_results
+    from lengthwise.records.rows import collect, collector_paused, load_results
 
-    results = merge([load_results(folder) for folder in runs])
-    collect(results, out, failures)
+    with collector_paused():
+        results = merge([load_results(folder) for folder in runs])
+        collect(results, out, failures)
     if results.unfinished:
         names = ", ".join(map(visible, results.unfinished))
         told = f"unfinished, only their names go along: {names}"

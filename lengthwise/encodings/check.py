@@ -17,6 +17,7 @@ from torch import Tensor
 from lengthwise.door import visible
 from lengthwise.encodings.contribution import Contribution, RowColumnBias, Scores
 from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.gates import Gates
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
 from lengthwise.registry import asking, written_in
@@ -78,7 +79,8 @@ def _answers(encoding: Encoding) -> list[tuple[str, Any]]:
         found = put(question, "return")
         if question.parameter is not None:
             _fill(question.parameter, found)
-    numbers = put(_numbers_question(encoding, sample), "return")
+    gates = put(_gates_question(encoding), "return")
+    numbers = put(_numbers_question(encoding, sample, gates), "return")
     # Asked as a layer asks: one that does not say `reads_layer` is not told of a layer here either.
     layout = sample.layout.at_layer(0, _normal(sample.B, sample.T, encoding.geometry.width), numbers)
     asked = Question(
@@ -110,7 +112,7 @@ def _normal(*shape: int) -> Tensor:
 
 
 def _tensors(found: Any) -> list[Tensor]:
-    parts = [found.row_BHT, found.column_BHS] if isinstance(found, RowColumnBias) else [found]
+    parts = list(vars(found).values()) if isinstance(found, RowColumnBias | Gates) else [found]
     return [part for part in parts if isinstance(part, Tensor)]
 
 
@@ -158,11 +160,28 @@ def _questions(encoding: Encoding, sample: _Sample) -> Iterator[Question]:
     yield Question("resolved", lambda: json.loads(json.dumps(encoding.resolved())), "a table", _is_table)
 
 
-def _numbers_question(encoding: Encoding, sample: _Sample) -> Question:
+def _gates_question(encoding: Encoding) -> Question:
+    D = encoding.geometry.width
+
+    def fits(found: Any) -> bool:
+        if not isinstance(found, Gates):
+            return found is None
+        weight_CD, bias_C = found.weight_CD, found.bias_C
+        return _is_tensor(weight_CD, 2) and _is_tensor(bias_C, 1) and weight_CD.shape == (len(bias_C), D)
+
+    return Question("gates", encoding.gates, f"Gates of (gates, width) = (any, {D}) and (gates,), or None", fits)
+
+
+def _numbers_question(encoding: Encoding, sample: _Sample, gates: Gates | None) -> Question:
     B, S = sample.B, sample.S
+    x_BSD = _normal(B, S, encoding.geometry.width)
+    ask = partial(encoding.token_numbers, x_BSD)
+    if gates is not None:  # which a backend may compute in their place
+        wanted = gates.of(x_BSD)
+        return Question("token_numbers", ask, "what its gates are", lambda x: _is_tensor(x, 3) and x.equal(wanted))
     return Question(
         "token_numbers",
-        partial(encoding.token_numbers, _normal(B, S, encoding.geometry.width)),
+        ask,
         f"(B, T, numbers) = ({B}, {S}, any) or None",
         lambda x: x is None or (_is_tensor(x, 3) and x.shape[:2] == (B, S)),
     )
@@ -210,7 +229,7 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
             lambda: contribution.row_column_bias,
             f"RowColumnBias of (B, heads, T) = ({B}, {H}, {T}) and (B, heads, S) = ({B}, {H}, {S})",
             lambda x: (
-                isinstance(x, RowColumnBias) and _broadcasts(x.row_BHT, B, H, T) and _broadcasts(x.column_BHS, B, H, S)
+                isinstance(x, RowColumnBias) and _broadcasts(x.row_BHT, B, H, T) and _broadcasts(x.of_keys_BHS, B, H, S)
             ),
         )
     if contribution.window is not None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import Contribution, combine
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
+from lengthwise.encodings.gates import Gates
 
 
 class Composition(Encoding):
@@ -68,6 +69,11 @@ class Composition(Encoding):
         found = [method.token_numbers(layer_input_BTD) for method in self._parts()]
         made = [each for each in found if each is not None]
         return torch.cat(made, dim=-1) if made else None
+
+    def gates(self) -> Gates | None:
+        """Those of a method that alone makes numbers; with those of others they are joined as numbers."""
+        makers = [method for method, count in zip(self._parts(), self.numbers, strict=True) if count]
+        return makers[0].gates() if len(makers) == 1 else None
 
     @property
     def last_position(self) -> int | None:

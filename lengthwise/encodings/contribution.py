@@ -62,7 +62,18 @@ class RowColumnBias:
     """A number of the query plus a number of the key: (B, H, T) and (B, H, S) in fp32."""
 
     row_BHT: Tensor
-    column_BHS: Tensor
+    column_BHS: Tensor | None = None
+    """None for minus those of the rows, where queries and keys are the same tokens: see `difference`."""
+
+    @classmethod
+    def difference(cls, numbers_BHS: Tensor, layout: AttentionLayout) -> "RowColumnBias":
+        """The number of the query's token less that of the key's; a kernel reads them once."""
+        row_BHT = layout.of_queries(numbers_BHS)
+        return cls(row_BHT) if row_BHT is numbers_BHS else cls(row_BHT, -numbers_BHS)
+
+    @property
+    def of_keys_BHS(self) -> Tensor:
+        return -self.row_BHT if self.column_BHS is None else self.column_BHS
 
 
 @dataclass(frozen=True)
@@ -119,7 +130,7 @@ class Contribution:
         if self.distance_bias is not None:
             found = self.distance_bias(layout.distances_BTS).movedim(0, 1)
         if self.row_column_bias is not None:
-            both = self.row_column_bias.row_BHT[..., None] + self.row_column_bias.column_BHS[..., None, :]
+            both = self.row_column_bias.row_BHT[..., None] + self.row_column_bias.of_keys_BHS[..., None, :]
             found = both if found is None else found + both
         return found
 
@@ -182,7 +193,7 @@ def _sum_by_distance(first: Callable | None, second: Callable | None) -> Callabl
 def _sum_by_row(first: RowColumnBias | None, second: RowColumnBias | None) -> RowColumnBias | None:
     if first is None or second is None:
         return first or second
-    return RowColumnBias(first.row_BHT + second.row_BHT, first.column_BHS + second.column_BHS)
+    return RowColumnBias(first.row_BHT + second.row_BHT, first.of_keys_BHS + second.of_keys_BHS)
 
 
 def _smaller(first: int | tuple[int, ...] | None, second: int | tuple[int, ...] | None) -> int | tuple[int, ...] | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import NOTHING, Contribution
+from lengthwise.encodings.gates import Gates
 from lengthwise.encodings.layout import AttentionLayout, distances
 
 __all__ = ["AttentionLayout", "Contribution", "Encoding", "Geometry", "distances"]
@@ -81,6 +82,15 @@ class Encoding(nn.Module):
         """Numbers of each token, (B, T, C) in fp32, made from what the layer reads; None for none.
 
         They are cached beside keys and values: `contribute` finds those of all keys in `layout.token_numbers_BSC`.
+        By default, what `gates` declares.
+        """
+        gates = self.gates()
+        return None if gates is None else gates.of(layer_input_BTD)
+
+    def gates(self) -> Gates | None:
+        """Numbers of each token that are log sigmoids of a linear map of what the layer reads; None for none.
+
+        Declared, they need no `token_numbers`, and a GPU has a faster program for them.
         """
         return None
 

@@ -80,9 +80,11 @@ class AttentionLayout:
 
     def of_queries(self, numbers_S: Tensor) -> Tensor:
         """Numbers of the tokens of keys (..., S) for the tokens of queries alone: (..., T)."""
-        queries = self.query_positions_BT.shape[1]
-        # A view where it can be: the gradient of picked numbers is a sorted sum.
-        return numbers_S[..., -queries:] if self.chosen_T is None else numbers_S[..., self.chosen_T]
+        queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
+        if self.chosen_T is not None:
+            return numbers_S[..., self.chosen_T]
+        # As they are where they can be, else a view: the gradient of a view is a copy, that of picked numbers a sum.
+        return numbers_S if queries == keys else numbers_S[..., -queries:]
 
     @property
     def visible_BT(self) -> Tensor:

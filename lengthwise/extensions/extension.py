@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.encodings.gates import Gates
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
 
@@ -111,6 +112,9 @@ class ExtendedEncoding(Encoding):
 
     def token_numbers(self, layer_input_BTD: Tensor) -> Tensor | None:
         return self.encoding.token_numbers(layer_input_BTD)
+
+    def gates(self) -> Gates | None:
+        return self.encoding.gates()
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         contribution = layout.contribution(self.encoding)  # which is told of its layer only if it asks

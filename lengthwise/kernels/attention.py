@@ -51,9 +51,10 @@ def fused_attention(
     X is 3: queries, keys and values in one array, as one product makes them. `table_NHT` is added to the logits by
     distance; by `turns_NRTPC` (P pairs, C = 2: cosine and sine) neighbouring entries of queries and keys are rotated;
     `key_N` decides, with the place of a weight, whether dropout at `rate` keeps it; `row_NRHT` and `column_NRHT`, a
-    number of the query and one of the key, are added to the logits (both or neither); `window_NH` hides keys at that
-    distance and beyond. Distances are differences of index. Under `torch.func.vmap` the stacked
-    models join N; gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of such operators).
+    number of the query and one of the key, are added to the logits (without `column_NRHT`, a key has minus what its
+    token has as a query); `window_NH` hides keys at that distance and beyond. Distances are differences of index. Under
+    `torch.func.vmap` the stacked models join N; gradients are taken outside of it (PyTorch has no `vmap(grad(...))` of
+    such operators).
     """
     _, _, length, parts, _, head_width = joined_NRTXHK.shape
     if not supports(length, head_width):
@@ -66,9 +67,9 @@ def fused_attention(
         raise ValueError(f"the table of biases must be float32, not {table_NHT.dtype}")
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate lies in [0, 1), {rate} does not")
-    if (row_NRHT is None) != (column_NRHT is None):
-        raise ValueError("a bias of row and column needs both")
-    if row_NRHT is not None and (row_NRHT.dtype, column_NRHT.dtype) != (torch.float32, torch.float32):  # type: ignore[union-attr]
+    if row_NRHT is None and column_NRHT is not None:
+        raise ValueError("a bias of the column needs one of the row")
+    if any(each is not None and each.dtype != torch.float32 for each in (row_NRHT, column_NRHT)):
         raise ValueError("biases of row and column must be float32")
     key_N = None if rate == 0 or key_N is None else key_N.to(torch.int32)
     window_NH = None if window_NH is None else window_NH.to(torch.int32)
@@ -136,9 +137,13 @@ def _attention_backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns the gradients of queries, keys and values, joined, and of table, rows and columns (empty without)."""
-    djoined_NRTXHK, dtable_NHT, drow_NRHT, dcolumn_NRHT = _like_backward(joined_NRTXHK, table_NHT, row_NRHT)
+    like = (joined_NRTXHK, table_NHT, row_NRHT, column_NRHT)
+    djoined_NRTXHK, dtable_NHT, drow_NRHT, dcolumn_NRHT = _like_backward(*like)
     row, column, window = _contiguous(row_NRHT), _contiguous(column_NRHT), _contiguous(window_NH)
     drow, dcolumn = (None, None) if row is None else (drow_NRHT, dcolumn_NRHT)
+    if column is None:
+        # A softmax does not notice what a whole row shares: all of the gradient comes by way of the keys.
+        drow, dcolumn = None, drow
     dq, dk, dv = djoined_NRTXHK.unbind(3)
     segments, table, grad = _rows(segments_NRT), _rows(table_NHT), _rows(grad_NRTHK)
     turns = _contiguous(turns_NRTPC)
@@ -207,12 +212,13 @@ def _like_forward(joined_NRTXHK: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _like_backward(
-    joined_NRTXHK: Tensor, table_NHT: Tensor | None, row_NRHT: Tensor | None
+    joined_NRTXHK: Tensor, table_NHT: Tensor | None, row_NRHT: Tensor | None, column_NRHT: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     N, R, T, _, H, _ = joined_NRTXHK.shape
     dtable_NHT = joined_NRTXHK.new_empty((N, H, 0 if table_NHT is None else T), dtype=torch.float32)
     drow_NRHT, dcolumn_NRHT = (
-        joined_NRTXHK.new_empty((N, R, H, 0 if row_NRHT is None else T), dtype=torch.float32) for _ in range(2)
+        joined_NRTXHK.new_empty((N, R, H, 0 if bias is None else T), dtype=torch.float32)
+        for bias in (row_NRHT, column_NRHT)
     )
     return joined_NRTXHK.new_empty(joined_NRTXHK.shape), dtable_NHT, drow_NRHT, dcolumn_NRHT
 
@@ -224,7 +230,7 @@ def _(joined_NRTXHK: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 @_attention_backward.register_fake
 def _(_grad: Tensor, joined_NRTXHK: Tensor, _segments: Tensor, table_NHT: Any, *others: Any) -> tuple[Tensor, ...]:
-    return _like_backward(joined_NRTXHK, table_NHT, others[2])
+    return _like_backward(joined_NRTXHK, table_NHT, others[2], others[3])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -237,9 +243,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _backward(ctx: Any, grad_NRTHK: Tensor, _grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     tensors = ctx.saved_tensors
     djoined, dtable, drow, dcolumn = _attention_backward(grad_NRTHK, *tensors, ctx.rate, ctx.scale)
-    has_table, has_rows = tensors[2] is not None, tensors[5] is not None
-    biases = (drow if has_rows else None, dcolumn if has_rows else None)
-    return djoined, None, dtable if has_table else None, None, None, *biases, None, None, None
+    dtable, drow, dcolumn = (
+        None if tensors[place] is None else gradient for place, gradient in ((2, dtable), (5, drow), (6, dcolumn))
+    )
+    return djoined, None, dtable, None, None, drow, dcolumn, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_setup_context)
@@ -268,6 +275,7 @@ def _forward_whole(
         table += n * table_N + h * table_H
     if row is not None:
         row += ((n * tl.num_programs(1) + r) * H + h) * T
+    if column is not None:
         column += ((n * tl.num_programs(1) + r) * H + h) * T
     if window is not None:
         window += n * H + h
@@ -303,6 +311,7 @@ def _backward_whole(
         table += n * table_N + h * table_H
     if row is not None:
         row += ((n * tl.num_programs(1) + r) * H + h) * T
+    if column is not None:
         column += ((n * tl.num_programs(1) + r) * H + h) * T
     if window is not None:
         window += n * H + h
@@ -320,13 +329,15 @@ def _backward_whole(
     dv_TK = tl.dot(tl.trans(dropped_TS.to(v_TK.dtype)), grad_TK, input_precision="tf32x3")
     tl.store(dv + place_TK, dv_TK.to(v_TK.dtype))
     dlogits_TS = weights_TS * (dweights_TS - tl.sum(weights_TS * dweights_TS, 1)[:, None])
+    place_T = ((n * tl.num_programs(1) + r) * H + h) * T + t_T
     if part is not None:
         sums_T, _ = by_distance(dlogits_TS, T)
-        tl.store(part + ((n * tl.num_programs(1) + r) * H + h) * T + t_T, sums_T)
+        tl.store(part + place_T, sums_T)
     if drow is not None:
-        place_T = ((n * tl.num_programs(1) + r) * H + h) * T + t_T
         tl.store(drow + place_T, tl.sum(dlogits_TS, 1))
-        tl.store(dcolumn + place_T, tl.sum(dlogits_TS, 0))
+    if dcolumn is not None:
+        dcolumn_T = tl.sum(dlogits_TS, 0)
+        tl.store(dcolumn + place_T, -dcolumn_T if column is None else dcolumn_T)
     rounded_TS = dlogits_TS.to(q_TK.dtype)
     dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
     dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale

@@ -128,6 +128,7 @@ def _forward(
         table += n * table_N + h * table_H
     if row is not None:
         row += line * L
+    if column is not None:
         column += line * L
     begin = 0
     if window is not None:
@@ -186,6 +187,7 @@ def _backward_queries(
         part += (line * (L // B) + first // B) * L
     if row is not None:
         row += line * L
+    if column is not None:
         column += line * L
     begin = 0
     if window is not None:
@@ -246,6 +248,7 @@ def _backward_keys(
         table += n * table_N + h * table_H
     if row is not None:
         row += line * L
+    if column is not None:
         column += line * L
     end = L
     if window is not None:
@@ -275,7 +278,7 @@ def _backward_keys(
             dcolumn_S += tl.sum(dlogits_TS, 0)
         dk_SK += tl.dot(tl.trans(dlogits_TS.to(q_TK.dtype)), q_TK, input_precision="tf32x3")
     if dcolumn is not None:
-        tl.store(dcolumn + line * L + s_S, dcolumn_S)
+        tl.store(dcolumn + line * L + s_S, -dcolumn_S if column is None else dcolumn_S)
     if turns is not None:  # back
         dk_SK = turned_back(dk_SK, turns, n * tl.num_programs(1) + r, s_S, L, P, K)
     place_SK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + s_S[:, None] * (3 * H * K) + c_K[None, :]

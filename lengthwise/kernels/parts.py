@@ -72,7 +72,11 @@ def masked_logits(q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, row, column
     if table is not None:
         logits_TS += tl.load(table + distance_TS, mask=distance_TS >= 0, other=0.0)
     if row is not None:
-        logits_TS += tl.load(row + t_T)[:, None] + tl.load(column + s_S)[None, :]
+        # Added up first: the two may be large, and close to one another but for the sign.
+        if column is None:
+            logits_TS += tl.load(row + t_T)[:, None] - tl.load(row + s_S)[None, :]
+        else:
+            logits_TS += tl.load(row + t_T)[:, None] + tl.load(column + s_S)[None, :]
     seen_TS = (distance_TS >= 0) & (segment_T[:, None] == segment_S[None, :])
     if window is not None:
         seen_TS &= distance_TS < tl.load(window)

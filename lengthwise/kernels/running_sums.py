@@ -20,7 +20,7 @@ BLOCK = 64
 
 def running_sums(numbers_BSC: Tensor) -> Tensor:
     """Up to each token and itself among them, in fp32. Beside each other in memory are the sums of one number."""
-    return _running_sums(numbers_BSC.float()[None], False)[0].transpose(1, 2)
+    return _running_sums(numbers_BSC.float()[None], False).squeeze(0).transpose(1, 2)
 
 
 @torch.library.custom_op("lengthwise::running_sums", mutates_args=())

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.kernels import attention as kernel
+from lengthwise.kernels import gates as gates_kernel
 from lengthwise.kernels.linear import Linear
 from lengthwise.kernels.ops import Ops
 from lengthwise.kernels.picking import pick_tokens
@@ -44,7 +45,7 @@ class Attention(nn.Module):
 
     def forward(self, x_BTD: Tensor, here: LayerPass) -> Tensor:
         """What is added to the stream (B, T, D), or (P, D) of it where only some tokens are asked for."""
-        numbers = here.encoding.token_numbers(x_BTD)
+        numbers = _token_numbers(x_BTD, here)
         if numbers is not None and here.cache is not None:
             numbers = here.cache.extend_numbers(here.number, numbers)
         layout = here.layout.at_layer(here.number, x_BTD, numbers)
@@ -107,6 +108,16 @@ class Attention(nn.Module):
         return q_BHTK, k_BGSK, v_BGSK
 
 
+def _token_numbers(x_BTD: Tensor, here: LayerPass) -> Tensor | None:
+    """Those of the layer's encoding, by the kernel where they are gates that it knows."""
+    gates = here.encoding.gates() if here.backend == "kernel" else None
+    if gates is None or not gates_kernel.supports(x_BTD, gates.weight_CD, gates.bias_C):
+        return here.encoding.token_numbers(x_BTD)
+    arrays = (x_BTD.flatten(0, -2), gates.weight_CD, gates.bias_C)
+    numbers_NMC = gates_kernel.log_sigmoid_gates(*(each[None] for each in arrays))
+    return numbers_NMC.view(*x_BTD.shape[:-1], -1)
+
+
 def _kernel(
     joined_BTXHK: Tensor,
     scale: float,
@@ -135,7 +146,8 @@ def _kernel(
     rows_BHT = columns_BHT = windows_H = None
     if (both := contribution.row_column_bias) is not None:
         shape = (len(joined_BTXHK), joined_BTXHK.shape[3], length)
-        rows_BHT, columns_BHT = both.row_BHT.expand(shape), both.column_BHS.expand(shape)
+        rows_BHT = both.row_BHT.expand(shape)
+        columns_BHT = None if both.column_BHS is None else both.column_BHS.expand(shape)
     if contribution.window is not None:
         windows_H = _windows(contribution.window, joined_BTXHK.shape[3], device)
     arrays = (table_HT, turns_BTPC, ops.next_key(), rows_BHT, columns_BHT, windows_H)

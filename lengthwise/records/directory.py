@@ -13,6 +13,7 @@ runs/quickstart/
     finished.json                 written last: the run is complete
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -39,17 +40,40 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.description = path / "run.json"
-        self.training = path / "training.jsonl"
-        self.rows = path / "rows.jsonl"
-        self.failures = path / "failures.jsonl"
-        self.last = path / "last.safetensors"
-        self.best = path / "best.safetensors"
-        self.finished = path / "finished.json"
+
+    # Made when they are asked for: there may be tens of thousands of folders.
+
+    @property
+    def description(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def training(self) -> Path:
+        return self.path / "training.jsonl"
+
+    @property
+    def rows(self) -> Path:
+        return self.path / "rows.jsonl"
+
+    @property
+    def failures(self) -> Path:
+        return self.path / "failures.jsonl"
+
+    @property
+    def last(self) -> Path:
+        return self.path / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best.safetensors"
+
+    @property
+    def finished(self) -> Path:
+        return self.path / "finished.json"
 
     @property
     def is_finished(self) -> bool:
-        return os.path.exists(self.finished)  # noqa: PTH110 (asked for thousands; Path takes three times as long)
+        return os.path.exists(f"{self.path}/finished.json")  # noqa: PTH110 (Path takes three times as long)
 
     def begin(self, description: Mapping[str, Any]) -> None:
         """Makes the folder and describes the run, before its first step."""
@@ -92,7 +116,15 @@ class StudyDirectory:
         return self._runs[key]
 
     def runs(self) -> list[RunDirectory]:
-        return [RunDirectory(file.parent) for file in sorted(self.path.glob("*/*/seed-*/run.json"))]
+        """In the order of their names, as of `*/*/seed-*/run.json`."""
+        found = [
+            (task, encoding, run)
+            for task in _folders(str(self.path))
+            for encoding in _folders(f"{self.path}/{task}")
+            for run in _folders(f"{self.path}/{task}/{encoding}")
+            if run.startswith("seed-") and os.path.exists(f"{self.path}/{task}/{encoding}/{run}/run.json")  # noqa: PTH110
+        ]
+        return [RunDirectory(self.path.joinpath(*parts)) for parts in sorted(found)]
 
     @property
     def is_begun(self) -> bool:
@@ -244,6 +276,20 @@ def _locked(file: Path, patience: float) -> int | None:
 
 def _holder(file: Path) -> str:
     return file.read_text(errors="replace").strip() or "another process"
+
+
+def _folders(path: str) -> list[str]:
+    """Names of the folders in a folder. A third of the time of `Path.glob`."""
+    found = []
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # a link that leads nowhere
+                    if entry.is_dir():
+                        found.append(entry.name)
+    except PermissionError as error:  # its runs would be missing from every table, without a word
+        raise RunError(f"not allowed to read {path}; ask its owner, or give another folder") from error
+    return found
 
 
 def _by_seed(folder: Path) -> dict[str, list[Path]]:

@@ -112,8 +112,7 @@ def parse_row(line: str, where: str, schema: Schema | None = None) -> dict[str, 
 
 def read_json(path: Path, schema: Schema | None = None) -> dict[str, Any]:
     """A table. With a schema it must fit that, and no number may be NaN."""
-    refuse_missing(path)
-    text = read_text(path)
+    text = read_present(path)
     if schema is not None:
         return schema.checked(parse_json(text, str(path)), str(path))
     refuse_deep(text, str(path))
@@ -124,6 +123,15 @@ def read_json(path: Path, schema: Schema | None = None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RunError(f"{path} is damaged; {REMEDY}")
     return found
+
+
+def read_present(path: Path) -> str:
+    """The text of a file that should be there."""
+    try:
+        return read_text(path)
+    except RunError:
+        refuse_missing(path)  # which is asked only now: files are read by the ten thousand
+        raise
 
 
 REMEDY = "restore it, or delete its folder and run or collect again"

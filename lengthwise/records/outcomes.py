@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lengthwise.door import visible
 from lengthwise.errors import UserError
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.rows import Results, RunResult, once
 
 LEARNED = 0.9
 """A run below this accuracy on held-out prompts of its training lengths did not learn the task.
@@ -61,6 +61,7 @@ class Outcomes:
     tallies: list[Tally]
 
 
+@once
 def outcomes(results: Results, checkpoint: str = "last") -> Outcomes:
     """Over all finished runs, also where other encodings or seeds of the task are missing."""
     require_checkpoint(results, checkpoint)

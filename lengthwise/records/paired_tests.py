@@ -38,7 +38,7 @@ def sign_flip_test(differences: Sequence[float]) -> float:
 def _drawn_signs(number: int) -> np.ndarray:
     """(DRAWN_SIGNS, number): the same for every test of as many pairs, and drawn once for all of them."""
     generator = np.random.Generator(np.random.PCG64(0))
-    return generator.choice(np.array([-1.0, 1.0]), size=(DRAWN_SIGNS, number))
+    return 2.0 * generator.integers(2, size=(DRAWN_SIGNS, number)) - 1.0
 
 
 def wilcoxon_test(differences: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from lengthwise.records.columns import Columns, columns
 from lengthwise.records.outcomes import Outcomes, outcomes
 from lengthwise.records.paired_tests import holm, sign_flip_test, wilcoxon_test
-from lengthwise.records.rows import Results
+from lengthwise.records.rows import Results, once
 from lengthwise.records.statistics import (
     EQUAL,
     Interval,
@@ -114,19 +114,28 @@ def ranking(
     Where the paper gave ties to the first row, ties share their mean rank here. Columns in which an encoding is
     missing are left out for all. `tasks`, `encodings`: only these, ranked among themselves.
     """
+    if tasks is None and encodings is None:
+        return _ranking(results, checkpoint)
     return rank_columns(columns(results, checkpoint, tasks, encodings))
 
 
+@once
+def _ranking(results: Results, checkpoint: str) -> list[Place]:
+    return rank_columns(columns(results, checkpoint))
+
+
+@once
 def rankings(results: Results, checkpoint: str = "last") -> Rankings:
     """The ranking with and without tasks that tell nothing, and over what was learned by all."""
     found = outcomes(results, checkpoint)
     everything = columns(results, checkpoint)
-    return Rankings(
-        rank_columns(everything),
-        rank_columns(everything.without({*found.saturated, *found.dead})),
-        rank_columns(everything.learned()),
-        found,
-    )
+    over_all = _ranking(results, checkpoint)
+
+    def ranked(part: Columns) -> list[Place]:  # often nothing is left out, and the same columns are ranked the same
+        return over_all if len(part) == len(everything) else rank_columns(part)
+
+    informative, learned = everything.without({*found.saturated, *found.dead}), everything.learned()
+    return Rankings(over_all, ranked(informative), ranked(learned), found)
 
 
 def rank_columns(chosen: Columns) -> list[Place]:
@@ -167,6 +176,7 @@ def _open_places(reciprocal: list[np.ndarray]) -> list[tuple[int, int]] | None:
     return [(1 + int(better_EE[:, own].sum()), number - int(better_EE[own].sum())) for own in range(number)]
 
 
+@once
 def paired_differences(results: Results, checkpoint: str = "last", against: str | None = None) -> list[Difference]:
     """Accuracy on unseen lengths of every encoding minus that of `against`: by default `none`, else the first.
 

@@ -4,8 +4,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
-import numpy as np
-
 Row = dict[str, Any]
 Columns = Mapping[str, tuple[Any, ...]]
 
@@ -13,36 +11,37 @@ Columns = Mapping[str, tuple[Any, ...]]
 class RowTable(Sequence[Row]):
     """Rows of the same fields. Each is made when it is asked for: changing one changes nothing."""
 
-    __slots__ = ("_constants", "_lists", "_names", "_numbers", "_size")
+    __slots__ = ("_constants", "_lists", "_names", "_size")
 
     def __init__(self, columns: Columns) -> None:
-        """Values that are the same in all rows are kept once, whole numbers in one array."""
+        """Values that are the same in all rows are kept once."""
         self._names = tuple(map(sys.intern, columns))
         self._size = len(next(iter(columns.values()))) if columns else 0
         self._constants: Row = {}
-        self._lists: dict[str, tuple[Any, ...] | np.ndarray] = {}
-        numbers: dict[str, tuple[int, ...]] = {}
+        self._lists: dict[str, tuple[Any, ...]] = {}
         for name, column in zip(self._names, columns.values(), strict=True):
             kinds = set(map(type, column))
             if len(kinds) == 1 and column.count(column[0]) == self._size:
                 self._constants[name] = sys.intern(column[0]) if kinds == {str} else column[0]
-            elif kinds == {int}:
-                numbers[name] = column
-            elif kinds in ({float}, {bool}):
-                self._lists[name] = np.array(column)
             else:
                 self._lists[name] = tuple(map(sys.intern, column)) if kinds == {str} else column
-        self._numbers = tuple(numbers), _whole(list(numbers.values()))
 
-    def column(self, name: str, default: Any = None) -> Sequence[Any]:
+    @classmethod
+    def of_parts(
+        cls, names: tuple[str, ...], size: int, constants: Row, lists: dict[str, tuple[Any, ...]]
+    ) -> "RowTable":
+        """Of `size` rows, from fields that are the same in all of them and from columns, which others may share."""
+        table = cls.__new__(cls)
+        table._names, table._size, table._constants, table._lists = names, size, constants, lists
+        return table
+
+    def column(self, name: str, default: Any = None) -> tuple[Any, ...]:
         """The values of a field, row by row; `default` where the rows have no such field."""
-        if name in self._lists:
-            found = self._lists[name]
-            return found.tolist() if isinstance(found, np.ndarray) else found
-        names, numbers = self._numbers
-        if name in names:
-            return numbers[names.index(name)].tolist()
-        return (self._constants.get(name, default),) * self._size
+        found = self._lists.get(name)
+        return (self._constants.get(name, default),) * self._size if found is None else found
+
+    def distinct(self, name: str) -> set[Any]:
+        return {self._constants[name]} if name in self._constants and self._size else set(self.column(name))
 
     def __contains__(self, value: object) -> bool:
         return value in list(self)
@@ -70,11 +69,6 @@ class RowTable(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def _whole(columns: Sequence[tuple[int, ...]]) -> np.ndarray:
-    found = np.array(columns, dtype=np.int64)
-    return found.astype(np.int32) if found.size and np.abs(found).max() < 2**31 else found
-
-
 def as_columns(rows: Sequence[Row]) -> dict[str, tuple[Any, ...]] | None:
     """Field -> its values; None where not all rows have the same fields in the same order."""
     if not rows or type(rows[0]) is not dict:
@@ -93,11 +87,11 @@ def column(rows: Sequence[Row], name: str, default: Any = None) -> Sequence[Any]
     return rows.column(name, default) if isinstance(rows, RowTable) else [row.get(name, default) for row in rows]
 
 
+def distinct(rows: Sequence[Row], name: str) -> set[Any]:
+    """The different values of a field."""
+    return rows.distinct(name) if isinstance(rows, RowTable) else {row.get(name) for row in rows}
+
+
 def has_field(rows: Sequence[Row], name: str) -> bool:
     """Whether any of the rows has it."""
     return rows.has(name) if isinstance(rows, RowTable) else any(name in row for row in rows)
-
-
-def joined(parts: Sequence[Sequence[Row]]) -> Sequence[Row]:
-    """Rows that were read in several parts, as one."""
-    return parts[0] if len(parts) == 1 else [row for part in parts for row in part]

@@ -1,18 +1,19 @@
 """Results as long rows, and what people ask of them: accuracy by length, accuracy overall."""
 
 import gc
+import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache, wraps
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from lengthwise.door import Table, visible
+from lengthwise.door import ANY_TABLE, Table, visible
 from lengthwise.errors import RunError, UserError
 from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.failure_files import FailureFile, RunFailures
@@ -20,7 +21,8 @@ from lengthwise.records.files import REMEDY, iterate_rows, read_json, reading_er
 from lengthwise.records.findings import read_all_findings, write_packed_findings
 from lengthwise.records.packed import fitting, is_there, write_fitting
 from lengthwise.records.row_files import rows_by_run
-from lengthwise.records.row_table import Row, column, has_field
+from lengthwise.records.row_pieces import Pieces
+from lengthwise.records.row_table import Row, column, distinct, has_field
 from lengthwise.records.schema import CHECKPOINTS, DESCRIPTION, FINISHED, NAME, RUN, STUDY, refuse_newer
 from lengthwise.records.sharing import Shared
 
@@ -64,18 +66,17 @@ class RunResult:
     @cached_property
     def totals(self) -> dict[tuple[str, bool], Totals]:
         """(checkpoint, whether lengths are seen) -> its sums; only those that the run was tested at."""
+        names = "checkpoint", "seen", "n", "chance"
+        at, kinds, every, chances = (tuple(column(self.rows, name, 0.0)) for name in names)
+        correct, right = column(self.rows, "correct"), self._right("answer")
         found: dict[tuple[str, bool], Totals] = defaultdict(Totals)
-        at, kinds, every, correct = (column(self.rows, name) for name in ("checkpoint", "seen", "n", "correct"))
-        right, chances = self._right("answer"), column(self.rows, "chance", 0.0)
-        stop = 0
-        for key, rows in groupby(zip(at, kinds, strict=True)):
-            start, stop = stop, stop + sum(1 for _ in rows)
-            total, guesses = found[key], list(zip(chances[start:stop], every[start:stop], strict=True))
-            total.n += sum(every[start:stop])
+        for key, start, stop, n, guessed, variance in _asked(at, kinds, every, chances):
+            total = found[key]
+            total.n += n
             total.correct += sum(correct[start:stop])
             total.right += sum(right[start:stop])
-            total.guessed += sum([chance * n for chance, n in guesses])
-            total.variance += sum([chance * (1 - chance) * n for chance, n in guesses])
+            total.guessed += guessed
+            total.variance += variance
         return dict(found)
 
     def total(self, name: str, checkpoint: str, seen: bool) -> int:
@@ -90,12 +91,13 @@ class RunResult:
 
     def counts_by_length(self, checkpoint: str, measure: Measure = "answer") -> dict[int, tuple[int, int]]:
         """Length -> examples that are right, and all examples; several buckets may share a length."""
-        found: dict[int, tuple[int, int]] = {}
-        at, lengths, every = (column(self.rows, name) for name in ("checkpoint", "length", "n"))
-        for where, length, n, right in zip(at, lengths, every, self._right(measure), strict=True):
-            if where == checkpoint:
-                before, n_before = found.get(length, (0, 0))
-                found[length] = before + right, n_before + n
+        right, every = self._right(measure), column(self.rows, "n")
+        at, lengths = (tuple(column(self.rows, name)) for name in ("checkpoint", "length"))
+        found = {}
+        for length, (place, *others) in _places(at, lengths, checkpoint):
+            found[length] = right[place], every[place]
+            for other in others:
+                found[length] = found[length][0] + right[other], found[length][1] + every[other]
         return found
 
     def seen_lengths(self) -> dict[int, bool]:
@@ -113,6 +115,35 @@ class RunResult:
             return correct
         pairs = zip(correct, column(self.rows, "answers"), strict=True)
         return [text if answers is None else answers["right"] for text, answers in pairs]
+
+
+# What the runs of a task are asked is the same, and is looked at once for all of them.
+
+
+@lru_cache(maxsize=64)
+def _asked(
+    at: tuple[str, ...], kinds: tuple[bool, ...], every: tuple[int, ...], chances: tuple[float, ...]
+) -> list[tuple[tuple[str, bool], int, int, int, float, float]]:
+    """Rows of one checkpoint and of seen or unseen lengths that follow each other: which, where they begin and end,
+    how many examples they are, how many of them a guesser gets right on average, and the variance of that."""
+    found, stop = [], 0
+    for key, rows in groupby(zip(at, kinds, strict=True)):
+        start, stop = stop, stop + sum(1 for _ in rows)
+        guesses = list(zip(chances[start:stop], every[start:stop], strict=True))
+        guessed = sum([chance * n for chance, n in guesses])
+        variance = sum([chance * (1 - chance) * n for chance, n in guesses])
+        found.append((key, start, stop, sum(every[start:stop]), guessed, variance))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _places(at: tuple[str, ...], lengths: tuple[int, ...], checkpoint: str) -> list[tuple[int, list[int]]]:
+    """Of the rows of a checkpoint: length -> which they are."""
+    found: dict[int, list[int]] = {}
+    for place, (where, length) in enumerate(zip(at, lengths, strict=True)):
+        if where == checkpoint:
+            found.setdefault(length, []).append(place)
+    return list(found.items())
 
 
 @dataclass(frozen=True)
@@ -170,21 +201,12 @@ class Results:
         self, checkpoint: str = "last", seen: bool = False, measure: Measure = "answer"
     ) -> dict[tuple[str, str], dict[int, float]]:
         """(task, encoding) -> seed -> overall accuracy on unseen (or seen) lengths; computed once."""
-        asked = checkpoint, seen, measure
-        if asked not in self._accuracies:
-            self._accuracies[asked] = self._computed(*asked)
-        return self._accuracies[asked]
+        return _accuracies(self, checkpoint, seen, measure)
 
     @cached_property
-    def _accuracies(self) -> dict[tuple[str, bool, Measure], dict[tuple[str, str], dict[int, float]]]:
+    def remembered(self) -> dict[Hashable, Any]:
+        """For `once`."""
         return {}
-
-    def _computed(self, checkpoint: str, seen: bool, measure: Measure) -> dict[tuple[str, str], dict[int, float]]:
-        found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-        for run in self.runs:
-            key = run.description["task"], run.description["encoding"]
-            found[key][run.description["seed"]] = run.accuracy(checkpoint, seen, measure)
-        return dict(found)
 
     def by_length(
         self, task: str, encoding: str, checkpoint: str = "last", measure: Measure = "answer"
@@ -219,6 +241,34 @@ class Results:
         return polars.DataFrame(chosen, infer_schema_length=None)  # the first rows may lack a column of later ones
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(compute: Callable[Concatenate[Results, P], T]) -> Callable[Concatenate[Results, P], T]:
+    """What is asked of the same results again and again is computed once; whoever gets it must not change it."""
+
+    @wraps(compute)
+    def remembered(results: Results, *given: P.args, **named: P.kwargs) -> T:
+        key = compute, given, tuple(named.items())
+        if key not in results.remembered:
+            results.remembered[key] = compute(results, *given, **named)
+        return results.remembered[key]
+
+    return remembered
+
+
+@once
+def _accuracies(
+    results: Results, checkpoint: str, seen: bool, measure: Measure
+) -> dict[tuple[str, str], dict[int, float]]:
+    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for run in results.runs:
+        key = run.description["task"], run.description["encoding"]
+        found[key][run.description["seed"]] = run.accuracy(checkpoint, seen, measure)
+    return dict(found)
+
+
 def load_results(path: Path) -> Results:
     """The results in a study's folder, or in one that they were collected into."""
     try:
@@ -235,8 +285,8 @@ def load_results(path: Path) -> Results:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Python looks for cycles among all objects, again and again while there come to be more of them; rows have none,
-    and reading many of them takes half as long again with it."""
+    """Python looks for cycles among all objects, again and again while there come to be more of them; results have
+    none, and reading and showing many of them takes half as long again with it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -255,8 +305,8 @@ def _load(path: Path) -> Results:
     if not directories:
         raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, such as runs/quickstart")
     are_finished = [directory.is_finished for directory in directories]  # asked once: runs may end meanwhile
-    shared = Shared()
-    finished = [_read(directory, shared) for directory, done in zip(directories, are_finished, strict=True) if done]
+    reader = _Reader()
+    finished = [reader.read(directory) for directory, done in zip(directories, are_finished, strict=True) if done]
     unfinished = [
         read_json(directory.description, UNFINISHED_RUN)["name"]
         for directory, done in zip(directories, are_finished, strict=True)
@@ -317,15 +367,15 @@ def _read_collection(path: Path) -> Results:
     study = _study(path)
     unfinished = study.pop(UNFINISHED, [])
     file = fitting(path / ROWS)
-    rows, shared = rows_by_run(file), Shared()
+    rows, reader = rows_by_run(file), _Reader()
     failures = FailureFile(path / FAILURES)
     runs = []
-    for run in iterate_rows(path / COLLECTED, schema=RUN):
-        description = shared.of(run["description"])
+    for line, found in enumerate(iterate_rows(path / COLLECTED, schema=ANY_TABLE), start=1):
+        run = reader.shared.checked(found, RUN, f"{path / COLLECTED}:{line}")
+        description = run["description"]
         fingerprint = description["fingerprint"]
-        _refuse_other(file, description, rows.get(fingerprint, []))
-        finished = shared.of(run["finished"])
-        runs.append(RunResult(description, finished, rows[fingerprint], RunFailures(failures, fingerprint)))
+        reader.refuse_other(file, description, rows.get(fingerprint, []))
+        runs.append(RunResult(description, run["finished"], rows[fingerprint], RunFailures(failures, fingerprint)))
     if len({run.description["fingerprint"] for run in runs}) < len(runs):
         raise RunError(f"{path / COLLECTED} holds a run twice; restore it, or collect again")
     if len(rows) > len(runs):
@@ -334,34 +384,47 @@ def _read_collection(path: Path) -> Results:
     return Results(runs, unfinished, study, (path,))
 
 
-def _read(directory: RunDirectory, shared: Shared) -> RunResult:
-    description = shared.of(read_json(directory.description, DESCRIPTION))
-    found = rows_by_run(directory.rows)
-    fingerprint = description["fingerprint"]
-    rows = found.get(fingerprint, [])
-    if len(found) > 1 or (found and not rows):
-        raise RunError(f"{directory.rows} has rows of another run than {fingerprint}; restore it, or run it again")
-    _refuse_other(directory.rows, description, rows)
-    failures = RunFailures(FailureFile(directory.failures), fingerprint)
-    return RunResult(description, shared.of(read_json(directory.finished, FINISHED)), rows, failures)
+class _Reader:
+    """Reads runs one after the other; what they say alike is looked at once."""
+
+    def __init__(self) -> None:
+        self.shared, self.pieces = Shared(), Pieces()
+        self._judged: tuple[Sequence[Any], ...] = ((),) * 4
+        """Columns of the run before, which were found to be whole; runs that say the same share them."""
+
+    def read(self, directory: RunDirectory) -> RunResult:
+        description = self.shared.read(directory.description, DESCRIPTION)
+        file, fingerprint = directory.rows, description["fingerprint"]
+        found = rows_by_run(file, self.pieces)
+        rows = found.get(fingerprint, [])
+        if len(found) > 1 or (found and not rows):
+            raise RunError(f"{file} has rows of another run than {fingerprint}; restore it, or run it again")
+        self.refuse_other(file, description, rows)
+        failures = RunFailures(FailureFile(directory.failures), fingerprint)
+        return RunResult(description, self.shared.read(directory.finished, FINISHED), rows, failures)
+
+    def refuse_other(self, file: Path, description: Row, rows: Sequence[Row]) -> None:
+        """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples; and
+        those that say another task, encoding or seed than the run does."""
+        judged = tuple(column(rows, key) for key in ("checkpoint", "seen", "length", "n"))
+        if not rows or not (all(map(operator.is_, judged, self._judged)) or _judged_alike(*judged)):
+            raise RunError(f"{file} lacks rows of {visible(description['name'])}; {REMEDY}")
+        self._judged = judged
+        for key in ("task", "encoding", "seed"):
+            if distinct(rows, key) != {description[key]}:
+                raise RunError(
+                    f"{file} has rows of {visible(description['name'])} with another {key} than the run's; "
+                    "restore it, or run it again"
+                )
 
 
-def _refuse_other(file: Path, description: Row, rows: Sequence[Row]) -> None:
-    """Refuses the rows of a run where some are missing: both checkpoints are judged on the same examples; and those
-    that say another task, encoding or seed than the run does."""
+def _judged_alike(*columns: Sequence[Any]) -> bool:
+    """Whether both checkpoints have the same rows, in any order; by checkpoint, seen, length and n."""
     judged: dict[str, list[tuple[bool, int, int]]] = {checkpoint: [] for checkpoint in CHECKPOINTS}
-    for checkpoint, *row in zip(*(column(rows, key) for key in ("checkpoint", "seen", "length", "n")), strict=True):
+    for checkpoint, *row in zip(*columns, strict=True):
         judged[checkpoint].append((row[0], row[1], row[2]))
     last, best = judged["last"], judged["best"]
-    if not rows or (last != best and sorted(last) != sorted(best)):
-        raise RunError(f"{file} lacks rows of {visible(description['name'])}; {REMEDY}")
-    for key in ("task", "encoding", "seed"):
-        said = column(rows, key)
-        if said[0] != description[key] or said.count(said[0]) != len(said):
-            raise RunError(
-                f"{file} has rows of {visible(description['name'])} with another {key} than the run's; "
-                "restore it, or run it again"
-            )
+    return last == best or sorted(last) == sorted(best)
 
 
 def _refuse_doubles(path: Path, runs: list[RunResult]) -> None:

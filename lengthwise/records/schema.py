@@ -149,6 +149,11 @@ def _surely(name: str, column: tuple[Any, ...]) -> bool:
     return kinds <= {str, bool, type(None)}
 
 
+def surely_value(name: str, value: Any) -> bool:
+    """Whether a field of a row may have this value; False also where ROW must decide."""
+    return name != "answers" and _surely(name, (value,))
+
+
 def _surely_between(columns: Mapping[str, tuple[Any, ...]]) -> bool:
     judged = (columns["correct"], *(columns[kind] for kind in ERROR_KINDS))
     return tuple(map(sum, zip(*judged, strict=True))) == columns["n"]

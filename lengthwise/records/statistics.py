@@ -100,22 +100,39 @@ def surely_greater(tables: Sequence[np.ndarray], level: float = 0.95) -> np.ndar
 
 def _resampled_means(tables: Sequence[np.ndarray]) -> np.ndarray:
     """(R, E): means over all columns, with seeds drawn again within each task."""
+    times = _times_of_seeds(tuple(map(len, tables)))
     if len(tables) == 1:
-        return _times_of_one_task(len(tables[0])) @ tables[0] / (len(tables[0]) - 1)
-    generator = np.random.Generator(np.random.PCG64(0))
+        return times[0] @ tables[0] / (len(tables[0]) - 1)
     total_RE = np.zeros((RESAMPLES, tables[0].shape[1]))
-    for table_SE in tables:
-        seeds = len(table_SE)
-        drawn = generator.integers(seeds, size=(RESAMPLES, seeds - 1))
-        total_RE += _times(drawn, seeds) @ table_SE * (seeds / (seeds - 1))
+    for times_RS, table_SE in zip(times, tables, strict=True):
+        total_RE += times_RS @ table_SE * (len(table_SE) / (len(table_SE) - 1))
     return total_RE / sum(map(len, tables))
 
 
-@lru_cache(maxsize=32)
-def _times_of_one_task(seeds: int) -> np.ndarray:
-    """(R, seeds): how often each seed is drawn; always the same, and asked for every cell of a table."""
+# What is drawn depends on nothing but the numbers of seeds: it is drawn once for all pairs and cells of a table.
+
+
+@lru_cache(maxsize=16)
+def _times_of_seeds(seeds: tuple[int, ...]) -> list[np.ndarray]:
+    """Of each task with so many seeds (R, S): how often each seed is drawn."""
     generator = np.random.Generator(np.random.PCG64(0))
-    return _times(generator.integers(seeds, size=(RESAMPLES, seeds - 1)), seeds)
+    return [_times(generator.integers(number, size=(RESAMPLES, number - 1)), number) for number in seeds]
+
+
+@lru_cache(maxsize=4)
+def _times_of_tasks(seeds: tuple[int, ...]) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """Of tasks with so many seeds, of which as many less one are drawn again and again: a task, the resamples that
+    draw it (C) at one time, and how often they draw each of its seeds (C, S)."""
+    generator = np.random.Generator(np.random.PCG64(0))
+    tasks_RT = generator.integers(len(seeds), size=(RESAMPLES, len(seeds) - 1))
+    found = []
+    for tasks_R in tasks_RT.T:
+        for task, number in enumerate(seeds):
+            chosen = np.flatnonzero(tasks_R == task)
+            if len(chosen):
+                drawn = generator.integers(number, size=(len(chosen), number))
+                found.append((task, chosen, _times(drawn, number)))
+    return found
 
 
 def _times(drawn_RD: np.ndarray, number: int) -> np.ndarray:
@@ -138,17 +155,11 @@ def interval_over_tasks(tables: Sequence[np.ndarray], level: float = 0.95) -> li
     """
     if len(tables) < FEWEST_TASKS or min(len(table) for table in tables) < FEWEST_SEEDS:
         return None
-    generator = np.random.Generator(np.random.PCG64(0))
-    tasks_RT = generator.integers(len(tables), size=(RESAMPLES, len(tables) - 1))
     total_RE = np.zeros((RESAMPLES, tables[0].shape[1]))
     columns_R = np.zeros(RESAMPLES)
-    for tasks_R in tasks_RT.T:
-        for number, table_SE in enumerate(tables):
-            chosen = np.flatnonzero(tasks_R == number)
-            if len(chosen):
-                drawn = generator.integers(len(table_SE), size=(len(chosen), len(table_SE)))
-                total_RE[chosen] += _times(drawn, len(table_SE)) @ table_SE
-                columns_R[chosen] += len(table_SE)
+    for task, chosen, times_CS in _times_of_tasks(tuple(map(len, tables))):
+        total_RE[chosen] += times_CS @ tables[task]
+        columns_R[chosen] += len(tables[task])
     return _percentiles(total_RE / columns_R[:, None], level)
 
 

@@ -221,17 +221,17 @@ class Fleet:
         self._written.end(written, losses_N)
         gradients: Tensors = {}
         for name in leaves:
-            if name in written:
-                gradients[name] = written[name]
-                continue
-            gradient = found[name]
+            gradient = written[name] if name in written else found[name]
             if gradient is None:
                 raise UserError(
                     f"the parameter {name} has no part in the loss, so nothing would ever train it; "
                     "use it, or leave it out"
                 )
-            gradients[name] = places[name].copy_(gradient) if places else gradient
-        return losses_N, gradients
+            gradients[name] = gradient
+        others = [name for name in places if name not in written]
+        if others:  # in one launch for a lone model: encodings have many small ones
+            torch._foreach_copy_([places[name] for name in others], [gradients[name] for name in others])
+        return losses_N, places or gradients
 
     def _only_written(self, wrote: Told) -> Told:
         """Tells of those sections alone that our kernels write in whole: what PyTorch finds is there at the end."""

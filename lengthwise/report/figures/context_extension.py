@@ -182,7 +182,7 @@ def entropy_figure(rows: Sequence[Row]) -> Figure | None:
         for row in known:
             if row["variant"] == variant:
                 own.setdefault(row["position"], []).append(row["bits"])
-        points = [(p, _mean(bits)) for p, bits in sorted(own.items())]
+        points: list[tuple[float, float]] = [(p, _mean(bits)) for p, bits in sorted(own.items())]
         lines.append(Series(points, PALETTE[number % len(PALETTE)]))
         signs.append(LegendEntry(variant, lines[-1]))
         said.append(f"{variant}: {points[-1][1]:.2f} bits at position {points[-1][0]:,}")

@@ -1,6 +1,6 @@
 """Results as they may be shown: names with letters that nobody sees, and that may steer a terminal, are written out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +17,14 @@ IN_TEXTS = "\n\t"
 
 def displayed(results: Results) -> Results:
     """The same where no name needs it; prompts and answers are looked at when they are read."""
+    known: Known = {}
     study = {key: _written(value, _name) for key, value in results.study.items()}
     study["summary"] = " ".join(_text(str(results.study.get("summary", ""))).split())
-    described = [_written(run.description, _name) for run in results.runs]
+    described = [_written(run.description, _name, known) for run in results.runs]
     for key in ("task", "encoding", "name"):
         _refuse_merged(results, described, key)
     runs = [
-        RunResult(description, _written(run.finished, _name), run.rows, _Texts(run.failures))
+        RunResult(description, _written(run.finished, _name, known), run.rows, _texts(run.failures))
         for run, description in zip(results.runs, described, strict=True)
     ]
     return replace(results, runs=runs, study=study, unfinished=[_name(name) for name in results.unfinished])
@@ -39,6 +40,11 @@ def displayed_table(value: dict[str, Any]) -> dict[str, Any]:
     return _written(value, _name)
 
 
+def _texts(failures: Sequence[Row]) -> "_Texts":
+    """What is displayed already is not written out a second time."""
+    return failures if isinstance(failures, _Texts) else _Texts(failures)
+
+
 class _Texts(Sequence[Row]):
     """Failures whose texts are written out when somebody looks at them."""
 
@@ -51,6 +57,9 @@ class _Texts(Sequence[Row]):
     def __getitem__(self, index: Any) -> Any:
         return _written(self._failures[index], _text)
 
+    def __iter__(self) -> Iterator[Row]:
+        return (_written(failure, _text) for failure in self._failures)
+
 
 def _refuse_merged(results: Results, described: Iterable[Row], key: str) -> None:
     """Two names must not look the same: their numbers would be taken together."""
@@ -60,18 +69,44 @@ def _refuse_merged(results: Results, described: Iterable[Row], key: str) -> None
             raise UserError(f"two runs have a {key} that looks like {shown[key]!r}; give one of them another name")
 
 
-def _written(value: Any, write: Callable[[str], str]) -> Any:
-    """With every text in it as it may be shown; itself where nothing changes, so that what is shared stays so."""
+Known = dict[int, tuple[Any, Any]]
+"""Identity of a table or list -> itself, which keeps it that, and how it is written."""
+
+
+def _written(value: Any, write: Callable[[str], str], known: Known | None = None) -> Any:
+    """With every text in it as it may be shown; itself where nothing changes, so that what is shared stays so.
+
+    `known`: what is shared by many is written once.
+    """
     if isinstance(value, str):
         return write(value)
+    if not isinstance(value, dict | list):
+        return value
+    if known is None:
+        return _with_parts_written(value, write, None)
+    if id(value) not in known:
+        known[id(value)] = value, _with_parts_written(value, write, known)
+    return known[id(value)][1]
+
+
+def _with_parts_written(value: dict[str, Any] | list[Any], write: Callable[[str], str], known: Known | None) -> Any:
     if isinstance(value, dict):
-        found = {write(name): _written(each, write) for name, each in value.items()}
+        found = {write(name): _written(each, write, known) for name, each in value.items()}
         same = all(new is old for new, old in zip(found.values(), value.values(), strict=False))
         return value if same and found.keys() == value.keys() else found
-    if isinstance(value, list):
-        items = [_written(each, write) for each in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    return value
+    if _all_plain(value):
+        return value
+    items = [_written(each, write, known) for each in value]
+    return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+
+
+def _all_plain(value: list[Any]) -> bool:
+    """Whether all in it are texts that are shown as they are; asked of all at once, since answers are long."""
+    try:
+        text = "".join(value)
+    except TypeError:
+        return False
+    return text.isascii() and text.isprintable()
 
 
 def _name(text: str) -> str:

@@ -9,7 +9,7 @@ from lengthwise.records.columns import columns
 from lengthwise.records.comparison import Comparison, compare
 from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.published import Score
-from lengthwise.records.rows import Results
+from lengthwise.records.rows import Results, once
 from lengthwise.records.statistics import ranks
 
 CITATION = "Kazemnejad et al. 2023 (arXiv 2305.19466)"
@@ -17,7 +17,7 @@ CITATION = "Kazemnejad et al. 2023 (arXiv 2305.19466)"
 
 def name_and_format(results: Results, task: str) -> tuple[str, str]:
     """The task's own name and its scratchpad format; a study may call it by a title."""
-    run = next(run for run in results.runs if run.description["task"] == task)
+    run = results.by_task[task][0]
     return task_name(run), scratchpad_name(run)
 
 
@@ -78,6 +78,7 @@ def has_curves(results: Results) -> bool:
     return any(curve(results, task, encoding) for task in results.tasks for encoding in results.encodings)
 
 
+@once
 def comparison(results: Results) -> Comparison | None:
     """Everything beside the published numbers; None if no cell of the study can be laid beside one."""
     pairs = ((task, encoding) for task in results.tasks for encoding in results.encodings)

@@ -43,7 +43,7 @@ def task_table(results: Results) -> Table:
     )
     rows = []
     for task in results.tasks:
-        about = next(run for run in results.runs if run.description["task"] == task).description
+        about = results.by_task[task][0].description
         settings = {key: value for key, value in about["settings"]["task"].items() if key != "name"}
         small = [Note((Words(notes[task], "warning"),))] if task in notes else []
         guessed = summaries.chance(results, task, seen=False)
@@ -160,7 +160,7 @@ def encoding_table(results: Results) -> Table:
     )
     rows = []
     for encoding in results.encodings:
-        runs = [run for run in results.runs if run.description["encoding"] == encoding]
+        runs = results.by_encoding[encoding]
         rows.append(
             TableRow(
                 (

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -37,29 +37,38 @@ class PlainTable(RichTable):
 
     def _parts(self, console: Console, options: ConsoleOptions) -> Iterator["PlainTable"]:
         """With as many columns as fit, one at least."""
-        widths = [_width(console, options, column) + 1 for column in self.columns]  # and a space between columns
+        widths = [_width(column) + 1 for column in self.columns]  # and a space between columns
         if options.max_width - 1 <= sum(widths) - 1 <= options.max_width:
-            yield self._part(list(range(len(widths))), margins=False)  # one part is worth more than its margins
+            # One part is worth more than its margins.
+            yield self._part(list(range(len(widths))), widths, fits=True, margins=False)
             return
         named = range(min(self.names, len(widths)))
         # Names that take more than half of the console are folded: the numbers beside them matter as much.
-        room = options.max_width - 1 - min(sum(widths[i] for i in named), options.max_width // 2)
+        names = sum(widths[i] for i in named)
+        room = options.max_width - 1 - min(names, options.max_width // 2)
+
+        def part(chosen: list[int]) -> PlainTable:
+            fits = names + sum(widths[i] for i in chosen) < options.max_width
+            return self._part([*named, *chosen], widths, fits)
+
         chosen: list[int] = []
         for number in range(len(named), len(widths)):
             if chosen and sum(widths[i] for i in (*chosen, number)) > room:
-                yield self._part([*named, *chosen])
+                yield part(chosen)
                 chosen = []
             chosen.append(number)
-        yield self._part([*named, *chosen])
+        yield part(chosen)
 
-    def _part(self, chosen: list[int], margins: bool = True) -> "PlainTable":
+    def _part(self, chosen: list[int], widths: list[int], fits: bool, margins: bool = True) -> "PlainTable":
+        """With these columns. `fits`: there is room for all, and none of the cells needs to be measured or folded
+        again, which is most of the work."""
         part = plain_table("")
         part.show_edge = margins
         for number in chosen:
             column = self.columns[number]
-            part.add_column(column.header, justify=column.justify, overflow="fold")
-        for number, row in enumerate(self.rows):
-            cells = (list(self.columns[i].cells)[number] for i in chosen)
+            width = widths[number] - 1 if fits else None
+            part.add_column(column.header, justify=column.justify, overflow="fold", width=width, no_wrap=fits)
+        for row, *cells in zip(self.rows, *(self.columns[i].cells for i in chosen), strict=True):
             part.add_row(*cells, style=row.style, end_section=row.end_section)
         return part
 
@@ -143,7 +152,10 @@ def _text(cell: Cell, heat: bool = False) -> Text:
     if heat and cell.share is not None:
         red, green = round(200 * (1 - cell.share)), round(160 * cell.share)
         return Text(f" {cell.text} ", style=f"white on rgb({red},{green},40)")
-    return Text.assemble(*(Text(each.text, style=STYLES.get(each.tone, "")) for each in cell.line))
+    line = cell.line
+    if len(line) == 1 and not STYLES.get(line[0].tone):
+        return Text(line[0].text)
+    return Text.assemble(*(Text(each.text, style=STYLES.get(each.tone, "")) for each in line))
 
 
 def _marks(cell: Cell) -> str:
@@ -152,7 +164,8 @@ def _marks(cell: Cell) -> str:
     return "".join(each.text for each in ending)
 
 
-def _width(console: Console, options: ConsoleOptions, column: Column) -> int:
+def _width(column: Column) -> int:
+    """Of the longest line in it."""
     return max(
-        Measurement.get(console, options.update(width=10_000), each).maximum for each in (column.header, *column.cells)
+        (cell_len(line) for each in (column.header, *column.cells) for line in str(each).splitlines()), default=0
     )

@@ -6,11 +6,11 @@ Shape letters: B batch, H heads, T queries, S keys, D model width.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import RowColumnBias
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
+from lengthwise.encodings.gates import Gates
 
 
 class Fox(Encoding):
@@ -34,11 +34,10 @@ class Fox(Encoding):
     def initial(self, name: str, generator: torch.Generator) -> Tensor | float:
         return 0.02 if name == "gate.weight" else torch.full((self.geometry.heads,), self.config.bias)
 
-    def token_numbers(self, layer_input_BTD: Tensor) -> Tensor:
-        gate_BTH = F.linear(layer_input_BTD.float(), self.gate.weight.float(), self.gate.bias.float())
-        return F.logsigmoid(gate_BTH)
+    def gates(self) -> Gates:
+        return Gates(self.gate.weight, self.gate.bias)
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         assert layout.token_numbers_BSC is not None
         kept_BHS = layout.running_sums(layout.token_numbers_BSC).transpose(1, 2)
-        return Contribution(row_column_bias=RowColumnBias(layout.of_queries(kept_BHS), -kept_BHS))
+        return Contribution(row_column_bias=RowColumnBias.difference(kept_BHS, layout))
