@@ -20,6 +20,7 @@ from lengthwise.configuration import SHORT_NAMES
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
+from lengthwise.encodings.presets import PRESETS
 from lengthwise.extensions.extension import Extension
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
@@ -132,8 +133,9 @@ def test_every_documented_entry_of_encodings_can_be_read() -> None:
     text = (ROOT / "docs/adding-a-study.md").read_text().split("\n## Schedules")[1].split("\n## ")[0]
     entries = re.findall(r"^\| `(.*?)` \| ", text, flags=re.MULTILINE)
     choices = [read_encoding(tomllib.loads(f"entry = {entry}")["entry"]).resolved() for entry in entries]
-    assert len(choices) == 8 and f"fifth `{choices[4].label}` unless" in text
+    assert len(choices) == 9 and f"fifth `{choices[4].label}` unless" in text
     assert choices[7].label == "mixed" and choices[7].layers == choices[4].layers
+    assert choices[8].label == "smollm3" and all(f"`{name}`" in text for name in PRESETS if name != "smollm3")
 
 
 def test_the_documented_axes_have_as_many_runs_as_they_say(tmp_path: Path) -> None:
@@ -144,8 +146,6 @@ def test_the_documented_axes_have_as_many_runs_as_they_say(tmp_path: Path) -> No
     text = " ".join(page.read_text().split())
     assert "These are 3 x 8 x 2 = 48 runs: `rotary`, `rotary+entmax`, `rotary+ssmax`, `rotary+ssmax+entmax`" in text
     program = f"""
-import os
-os.environ["LENGTHWISE_PATH"] = {str(ROOT / "tests/encodings_outside")!r}
 import lengthwise as lw
 study = lw.load_study("quickstart", {changes!r})
 assert len(study.runs()) == 48

@@ -33,6 +33,12 @@ class Geometry:
     """What attention logits are multiplied by before any bias: 1/sqrt(head width), or 1 in the T5 style."""
     embedding_deviation: float = 1.0
     """Standard deviation of the initial token embeddings."""
+    groups: int = 0
+    """Heads of keys and values; 0 for as many as there are query heads."""
+
+    @property
+    def key_value_heads(self) -> int:
+        return self.groups or self.heads
 
     @classmethod
     def of(cls, width: int, heads: int, layers: int = 2, context: int = 512) -> "Geometry":

@@ -50,6 +50,7 @@ def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[st
         trained_context=lengths.trained,
         logit_scale=config.logit_scale,
         embedding_deviation=config.embedding_deviation,
+        groups=config.groups,
     )
     for table in layers:
         _check(json.dumps(dict(table)), geometry)
