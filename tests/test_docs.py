@@ -23,6 +23,9 @@ from lengthwise.encodings.encoding import AttentionLayout, Encoding
 from lengthwise.encodings.presets import PRESETS
 from lengthwise.extensions.extension import Extension
 from lengthwise.mixers.mixer import Mixer
+from lengthwise.model.backend import explain
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
@@ -301,3 +304,15 @@ def test_length_generalization_says_what_the_rows_say() -> None:
     assert row["stopped_early"] == row["n"]
     right = f"{row['right_tokens']} of {row['tokens']:,} tokens right and {row['correct']} of {row['n']} examples"
     assert right in " ".join(page.split())
+
+
+def test_the_page_of_methods_names_all_and_says_how_they_run() -> None:
+    text = (ROOT / "docs/methods.md").read_text()
+    config = ModelConfig(layers=2, width=64, heads=4)
+    for name in registry.encodings.names():
+        (line,) = [line for line in text.splitlines() if f"[`{name}`](" in line]
+        if name in ("sinusoidal", "learned", "none"):
+            continue
+        encoding = build(config, 24, [{"name": name}], Lengths(64, 64)).encoding_at(0)
+        assert explain(encoding, config).split(":")[0] in line.split(" | ")[-2], line
+    assert all(f"`{name}`" in text for name in PRESETS)

@@ -31,7 +31,8 @@ from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
 from lengthwise.model.trace import Trace
-from lengthwise.records.rows import load_results
+from lengthwise.records.rows import collect, load_results
+from lengthwise.report.export import write_report
 from lengthwise.study import load_study, make_task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.examples_of import test_of as examples_of_the_test
@@ -294,6 +295,16 @@ def test_runs_are_trained_saved_and_loaded(tmp_path: Path) -> None:
         if model.encoding_names()[0] == "fire":
             numbers = [value for name, value in model.state_dict().items() if name.endswith(".c")]
             assert numbers and all(0 < abs(float(c) - 0.1) < 0.1 for c in numbers), "trained, from 0.1 on"
+
+
+def test_several_methods_in_a_layer_are_shown_and_collected(tmp_path: Path) -> None:
+    layered = {"layers": [["rotary", "ssmax"], "none"], "label": "mine"}
+    run_study(small_study(seeds=[1], encodings=["smollm3", layered]), tmp_path / "runs", "cpu")
+    results = load_results(tmp_path / "runs")
+    assert [run.description["encoding"] for run in results.runs] == ["mine", "smollm3"]
+    collect(results, tmp_path / "collected")
+    assert load_results(tmp_path / "collected").rows == results.rows
+    assert "mine" in write_report(results, tmp_path / "report.html").read_text()
 
 
 # Placement
