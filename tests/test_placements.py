@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengthwise import registry
-from lengthwise.data.examples import Examples
+from lengthwise.data.examples import Examples, Part
 from lengthwise.data.scratchpad import Scratchpad
-from lengthwise.data.sequences import Sequences, join, render
+from lengthwise.data.sequences import Sequences, join, placed, render
+from lengthwise.data.symbol_tracks import symbol_tracks
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build
@@ -35,8 +36,12 @@ CPU = torch.device("cpu")
 DATA = DataConfig(train_lengths=(2, 5), test_lengths=(6, 10), examples=0, test_per_length=5)
 
 
-def place(placement: Placement, sizes: list[int], seed: int = 0, first: int = 0) -> np.ndarray:
-    found = placement.place(np.array(sizes), {}, Generators(seed, first + np.arange(len(sizes))))
+def place(placement: Placement, sizes: list[int], seed: int = 0, first: int = 0, training: bool = True) -> np.ndarray:
+    """With tracks that count down to 1, and begin again now and then: what a task may say of numbers."""
+    tracks = {
+        name: np.maximum(np.array(sizes)[:, None] - 1 - np.arange(max(sizes)), 0) % 7 for name in placement.tracks
+    }
+    found = placement.place(np.array(sizes), tracks, Generators(seed, first + np.arange(len(sizes)), training))
     return np.tile(np.arange(max(sizes)), (len(sizes), 1)) if found is None else found
 
 
@@ -49,8 +54,10 @@ def test_positions_rise_and_stay_within_reach(name: str, sizes: list[int], seed:
     placement = make_placement(name)
     positions = place(placement, sizes, seed, first)
     for row, size in zip(positions, sizes, strict=True):
-        assert (np.diff(row[:size]) > 0).all() and row[0] >= 0
-        assert row[size - 1] < placement.reach(max(sizes))
+        assert (np.diff(row[:size]) > 0).all() or not placement.rises
+        assert row[:size].min() >= 0 and row[:size].max() < placement.reach(max(sizes))
+    tested = place(placement, sizes, seed, first, training=False)
+    assert all(row[:size].max() < placement.reach(max(sizes)) for row, size in zip(tested, sizes, strict=True))
     # An example's positions do not depend on its neighbours, nor on how examples are cut into batches.
     alone = [place(placement, [size], seed, first + i)[0] for i, size in enumerate(sizes)]
     for row, mine, size in zip(positions, alone, sizes, strict=True):
@@ -183,6 +190,115 @@ def test_tracks_follow_the_tokens_of_their_words(tokens: str) -> None:
     assert (both.tracks["side"] == side).all()
     with pytest.raises(UserError, match="has none of that name"):
         render(task, drawn, Scratchpad(), tracks=("depth",))
+
+
+class Sums(Task):
+    """Additions of numbers of n digits, last digit first, in which digits of equal significance are told."""
+
+    name = "addition"
+
+    def symbols(self) -> list[str]:
+        return [*"0123456789", "+", "=", "."]
+
+    def draw(self, bucket: int, count: int, generator: np.random.Generator):
+        numbers = generator.integers(10 ** (bucket - 1), 10**bucket, size=(count, 2))
+        texts = [[*str(a)[::-1], "+", *str(b)[::-1], "=", *str(a + b)[::-1].ljust(bucket + 1, "0")] for a, b in numbers]
+        ids = np.array([[self.vocabulary.id(symbol) for symbol in text] for text in texts], dtype=np.int32)
+        prompt = 2 * bucket + 2
+        return [(Part.PROMPT, ids[:, :prompt]), (Part.ANSWER, ids[:, prompt:])]
+
+    def tracks(self, examples: Examples) -> dict[str, np.ndarray]:
+        """Written apart from what the package says of runs of digits: by a loop."""
+        found, last = [], 0
+        for index, token in enumerate(examples.tokens):
+            last = 0 if index in examples.starts else last
+            last = last + 1 if self.vocabulary.symbols[token] in "0123456789" else 0
+            found.append(last)
+        return {"significance": np.array(found)}
+
+
+def placed_sums(words: str, training: bool, seed: int = 0, count: int = 500) -> Sequences:
+    task, placement = Sums(), make_placement(words)
+    drawn = task.examples(3, count, stream(0))
+    sequences = render(task, drawn, Scratchpad(), tracks=placement.tracks)
+    return placed(sequences, placement, Generators(seed, np.arange(count), training))
+
+
+SIGNIFICANCE = [1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4, 0]
+"""Of `1 2 3 + 4 5 6 = 5 7 9 0` and the end."""
+
+
+def test_coupled_digits_of_equal_significance_share_a_position() -> None:
+    tested = placed_sums("coupled(range=10)", training=False).positions
+    assert tested is not None and (tested == SIGNIFICANCE).all()
+    trained = placed_sums("coupled(range=10)", training=True, count=6000).positions
+    assert trained is not None
+    starts = trained[:, 3]  # of the plus sign
+    assert (trained - starts[:, None] == SIGNIFICANCE).all()
+    found, counts = np.unique(starts, return_counts=True)
+    # Positions 0 to 9: a sum with numbers up to 4 begins anywhere from 0 to 5.
+    assert found.tolist() == [0, 1, 2, 3, 4, 5] and (abs(counts - 1000) < 5 * 1000**0.5).all()
+    again = placed_sums("coupled(range=10)", training=True, count=6000).positions
+    other = placed_sums("coupled(range=10)", training=True, count=6000, seed=1).positions
+    assert again is not None and other is not None
+    assert (trained == again).all() and (trained != other).any()
+    short = placed_sums("coupled(range=2)", training=True).positions
+    assert short is not None and (short == SIGNIFICANCE).all(), "what does not fit begins at 0"
+
+
+@pytest.mark.parametrize("track", ["run", "significance"])
+def test_an_abacus_counts_digits_and_nothing_else(track: str) -> None:
+    words = f'abacus(largest=5,track="{track}")'
+    tested = placed_sums(words, training=False).positions
+    assert tested is not None and (tested == SIGNIFICANCE).all()
+    trained = placed_sums(words, training=True, count=6000).positions
+    assert trained is not None
+    offsets = trained[:, 0] - 1
+    digit = np.array(SIGNIFICANCE) > 0
+    assert (trained[:, ~digit] == 0).all()
+    assert (trained[:, digit] - offsets[:, None] == np.array(SIGNIFICANCE)[digit]).all()
+    found, counts = np.unique(offsets, return_counts=True)
+    assert found.tolist() == [0, 1, 2, 3, 4, 5] and (abs(counts - 1000) < 5 * 1000**0.5).all()
+
+
+def test_a_study_with_an_abacus_trains_with_offsets_and_is_tested_without(tmp_path: Path) -> None:
+    study = small_study(
+        seeds=[1], tasks=["addition"], encodings=["learned"], data__placement="abacus(largest=30)", training__steps=10
+    )
+    run_study(study, tmp_path, "cpu")
+    assert load_results(tmp_path).rows
+    (run,) = study.runs()
+    data = TrainingData(make_task(run.task), run.data, seed=1)
+    trained, test = data.batches(0, 4, 8).positions, examples_of_the_test(run).positions
+    assert trained is not None and test is not None
+    assert trained.max() > 20 and 3 < test.max() < 9, "digits of a number, at most 7 in a sum of two numbers of 6"
+
+
+def test_runs_of_digits_end_with_their_example() -> None:
+    task = Sums()
+    digits = np.array([task.vocabulary.id(symbol) for symbol in "12+34"])
+    two = Examples(np.concatenate([digits, digits]), np.ones(10), np.array([0, 5, 10]), np.ones(2))
+    assert symbol_tracks(task.vocabulary, two, ["run"])["run"].tolist() == [1, 2, 0, 1, 2] * 2
+    plus = symbol_tracks(task.vocabulary, two, ["symbol:+"])["symbol:+"]
+    assert plus.tolist() == [0, 0, 1, 0, 0] * 2
+    with pytest.raises(UserError, match="asks for the symbol '#'"):
+        symbol_tracks(task.vocabulary, two, ["symbol:#"])
+
+
+def test_tracks_that_are_no_positions_or_not_there_are_refused() -> None:
+    for wrong in (-1, 3):
+        with pytest.raises(UserError, match="numbers from 0 to below n"):
+            track = {"significance": np.array([[wrong, 0, 0]])}
+            make_placement("coupled").place(np.array([3]), track, Generators(0, np.arange(1)))
+    with pytest.raises(UserError, match=r"needs the track 'index'.*it has significance"):
+        placed_sums('coupled(track="index")', training=True)
+    with pytest.raises((UserError, ValueError), match=r"needs the track 'significance', and the task copy\.repeat"):
+        FleetPlan((small_study(encodings=["learned"], data__placement="coupled").runs()[0],)).build()
+
+
+def test_settings_that_are_words_come_back() -> None:
+    words = placement_words({"name": "abacus", "track": 'a, "b"'})
+    assert words == 'abacus(largest=99,track="a, \\"b\\"")' and placement_words(words) == words
 
 
 def test_joined_sequences_keep_positions_of_their_own() -> None:
