@@ -12,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengthwise import registry
+from lengthwise.analysis.analyzed_runs import analyzed_runs
 from lengthwise.data.examples import Examples, Part
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import Sequences, join, placed, render
 from lengthwise.data.symbol_tracks import symbol_tracks
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
-from lengthwise.model.build import Lengths, build
+from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.placements.choosing import make_placement, placement_words
+from lengthwise.placements.counting import Counting
 from lengthwise.placements.placement import Generators, Placement
 from lengthwise.records.rows import load_results
 from lengthwise.seeding import stream
@@ -299,6 +301,58 @@ def test_tracks_that_are_no_positions_or_not_there_are_refused() -> None:
 def test_settings_that_are_words_come_back() -> None:
     words = placement_words({"name": "abacus", "track": 'a, "b"'})
     assert words == 'abacus(largest=99,track="a, \\"b\\"")' and placement_words(words) == words
+
+
+def test_random_floats_are_sorted_uniform_numbers() -> None:
+    """The smallest and the largest of n uniform numbers have means 1 / (n + 1) and n / (n + 1) of the range."""
+    placement = make_placement("random-float(range=8)")
+    positions = place(placement, [3] * 20_000, seed=5) / 1024
+    assert (np.diff(positions, axis=1) > 0).all() and positions.max() < 8
+    assert positions.mean(axis=0) == pytest.approx([2, 4, 6], abs=0.05)
+    assert (positions % 1 != 0).mean() > 0.99
+    quantiles = np.quantile(positions.ravel(), [0.1, 0.5, 0.9])
+    assert quantiles == pytest.approx([0.8, 4, 7.2], abs=0.05)
+    assert (place(placement, [3] * 9, training=False) == place(placement, [3] * 9)).all(), "tests draw too"
+    crowded = place(make_placement("random-float(range=1)"), [1000], seed=1)[0]
+    assert (np.diff(crowded) > 0).all() and crowded.max() < 1024
+
+
+@pytest.mark.parametrize("encoding", ["sinusoidal", "rotary", "alibi"])
+def test_encodings_that_take_fractions_read_them(encoding: str) -> None:
+    """At multiples of the unit a model with fractions is the one with whole positions; between them it is between."""
+    config, tokens = ModelConfig(layers=2, width=32, heads=2), torch.arange(1, 8)[None]
+    models = []
+    for counting in (Counting(), Counting("fractions", 1024)):
+        model = build(config, 20, [{"name": encoding}], Lengths(16, 16), counting)
+        initialize(model, 0)
+        models.append(model.requires_grad_(False))
+    whole, fractions = models
+    positions = torch.tensor([[0, 1, 4, 5, 9, 12, 13]])
+    expected = whole(tokens, positions_BT=positions)
+    torch.testing.assert_close(fractions(tokens, positions_BT=1024 * positions), expected)
+    torch.testing.assert_close(fractions(tokens), whole(tokens))
+    assert not torch.allclose(fractions(tokens, positions_BT=1024 * positions + 512 * (positions > 4)), expected)
+    cache, found = fractions.new_cache(1, 7), []
+    for t in range(7):
+        found.append(fractions(tokens[:, t : t + 1], cache=cache))
+    torch.testing.assert_close(torch.cat(found, dim=1), whole(tokens), atol=1e-5, rtol=1e-5)
+
+
+def test_random_floats_train_and_are_refused_where_nobody_could_read_them(tmp_path: Path) -> None:
+    study = small_study(
+        seeds=[1], encodings=["alibi", "none", ["rotary", "none"]], data__placement="random-float(range=16)",
+        model={"layers": 2, "width": 32, "heads": 2}, training__steps=10,
+    )  # fmt: skip
+    run_study(study, tmp_path, "cpu")
+    assert len(load_results(tmp_path).runs) == 3
+    run = study.runs()[0]
+    assert sequence_lengths(run).met == 16 and FleetPlan((run,)).build().unit == 1024
+    with pytest.raises(UserError, match="trained at positions that are not whole"):
+        analyzed_runs(tmp_path, "encoding=alibi")[0].open(CPU)
+    for encoding in ("learned", "t5", [["rotary", "t5"]]):
+        refused = small_study(seeds=[1], encodings=[encoding], data__placement="random-float").runs()[0]
+        with pytest.raises(UserError, match=r"t5|learned.*fractions.*encodings that take them are alibi, .*rotary"):
+            FleetPlan((refused,)).build()
 
 
 def test_joined_sequences_keep_positions_of_their_own() -> None:

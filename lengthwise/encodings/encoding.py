@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lengthwise.encodings.contribution import NOTHING, Contribution
 from lengthwise.encodings.gates import Gates
 from lengthwise.encodings.layout import AttentionLayout, distances
+from lengthwise.placements.counting import WHOLE, Counting, Kind
 
 __all__ = ["AttentionLayout", "Contribution", "Encoding", "Geometry", "distances"]
 
@@ -33,6 +34,12 @@ class Geometry:
     """What attention logits are multiplied by before any bias: 1/sqrt(head width), or 1 in the T5 style."""
     embedding_deviation: float = 1.0
     """Standard deviation of the initial token embeddings."""
+    counting: Counting = WHOLE
+    """What positions count, where they are not whole; see `Encoding.takes`."""
+
+    def in_tokens(self, positions: Tensor) -> Tensor:
+        """Positions, or distances, in fp32, where they may be fractions of one."""
+        return positions.float() if self.counting.unit == 1 else positions.float() / self.counting.unit
 
     @classmethod
     def of(cls, width: int, heads: int, layers: int = 2, context: int = 512) -> "Geometry":
@@ -55,6 +62,8 @@ class Encoding(nn.Module):
     """Whether adding a constant to all positions changes nothing; checked by the contract tests."""
     per_layer: bool = False
     """Whether each layer has an instance, and so parameters, of its own; by default all layers share one."""
+    takes: ClassVar[tuple[Kind, ...]] = ("whole",)
+    """What positions may count: one that takes `fractions` reads them through `geometry.in_tokens`."""
     reads_layer: ClassVar[bool] = False
     """Whether what it contributes depends on the layer: its number, or what it reads. Else it is asked once for all
     layers, and is not told which one."""

@@ -109,6 +109,9 @@ class Decoder(nn.Module):
         self.unembedding = None if tied else Linear(config.width, vocabulary_rows)
         ends = [encoding.last_position for encoding in distinct if encoding.last_position is not None]
         self.last_position = min(ends, default=None)
+        counting = encodings[0].geometry.counting
+        self.unit = counting.unit if counting.kind == "fractions" else 1
+        """What positions that are not given are multiples of."""
         self.backend: Backend = "fused"
         """The attention kernel to take where it can."""
 
@@ -127,7 +130,7 @@ class Decoder(nn.Module):
         Positions default to the place within the segment. Without segments a row is one sequence; tokens padded on
         its right need no mention then, since no earlier token sees them.
         """
-        layout = self.layout(tokens_BT, positions_BT, segments_BT, cache)
+        layout = self.layout(tokens_BT, positions_BT, segments_BT, cache, unit=self.unit)
         self._check(layout.query_positions_BT)
         drops = dropout_seed is not None and self.config.dropout > 0
         keys = place_keys(dropout_seed, sum(self.dropout_places())) if drops else None
@@ -218,15 +221,17 @@ class Decoder(nn.Module):
         segments_BT: Tensor | None = None,
         cache: Cache | None = None,
         consecutive: bool = False,
+        unit: int = 1,
     ) -> AttentionLayout:
         """Where the tokens stand and what they see.
 
         `consecutive`: whether the positions given count up by one within each segment, where whoever gives them has
-        found that out: distances are then taken from the index. Positions that are not given do.
+        found that out: distances are then taken from the index. Positions that are not given do. `unit`: what those are
+        multiples of.
         """
         length = tokens_BT.shape[1]
         before = 0 if cache is None else cache.used
-        consecutive = consecutive or positions_BT is None
+        consecutive = consecutive or (positions_BT is None and unit == 1)
         hide: Callable[[], Tensor] | None = None
         key_segments_BS = None
         onto_cache = cache is not None and before > 0 and (length > 1 or cache.segmented)
@@ -238,11 +243,11 @@ class Decoder(nn.Module):
                 cache.segmented = True
             hide = once(partial(_hidden, queries, key_segments_BS))
             if positions_BT is None:
-                positions_BT = (~hide()).sum(-1) - 1  # as many as the keys it sees, itself not counted
+                positions_BT = unit * ((~hide()).sum(-1) - 1)  # as many as the keys it sees, itself not counted
         elif cache is not None:
             cache.append_segments(torch.ones_like(tokens_BT))
         if positions_BT is None:
-            positions_BT = torch.arange(before, before + length, device=tokens_BT.device)[None]
+            positions_BT = unit * torch.arange(before, before + length, device=tokens_BT.device)[None]
         key_positions = positions_BT if cache is None else cache.append_positions(positions_BT)
         return AttentionLayout(
             positions_BT,

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lengthwise.placements.counting import WHOLE, Counting
+
 
 class Placement:
     """Gives every token of every example a position. This class counts from 0: the consecutive placement."""
@@ -16,6 +18,8 @@ class Placement:
     name: ClassVar[str]
     rises: ClassVar[bool] = True
     """Whether positions rise from token to token; checked by the tests."""
+    counting: ClassVar[Counting] = WHOLE
+    """What its numbers count. Encodings that do not take it are refused, see `Encoding.takes`."""
 
     @dataclass(frozen=True)
     class Config:
