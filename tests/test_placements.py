@@ -21,6 +21,7 @@ from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
+from lengthwise.model.decoder import Decoder
 from lengthwise.placements.choosing import make_placement, placement_words
 from lengthwise.placements.counting import Counting
 from lengthwise.placements.placement import Generators, Placement
@@ -353,6 +354,60 @@ def test_random_floats_train_and_are_refused_where_nobody_could_read_them(tmp_pa
         refused = small_study(seeds=[1], encodings=[encoding], data__placement="random-float").runs()[0]
         with pytest.raises(UserError, match=r"t5|learned.*fractions.*encodings that take them are alibi, .*rotary"):
             FleetPlan((refused,)).build()
+
+
+def test_two_levels_count_segments_and_tokens_within_them() -> None:
+    """`1 2 3 + 4 5 6 = 5 7 9 0` and the end, cut at the plus sign, which is the last token of its segment."""
+    for training in (True, False):
+        positions = placed_sums('bilevel(separator="+")', training).positions
+        assert positions is not None
+        assert (positions // 1024 == [0] * 4 + [1] * 9).all() and (positions % 1024 == [0, 1, 2, 3, *range(9)]).all()
+    placement, cut = make_placement("bilevel"), np.zeros((1, 1500), dtype=np.int64)
+    cut[0, [2, 3, 1400]] = 1
+    found = placement.place(np.array([1500]), {"symbol:.": cut}, Generators(0, np.arange(1)))
+    assert found is not None
+    segment, index = 0, 0
+    for t in range(1500):
+        assert found[0, t] == 1024 * segment + min(index, 1023), t
+        segment, index = (segment + 1, 0) if cut[0, t] else (segment, index + 1)
+
+
+@pytest.mark.parametrize(("between", "alike"), [("rotary", {"fraction": 1.0}), ("alibi", {})])
+def test_the_bilevel_encoding_is_one_encoding_within_segments_and_another_between(between: str, alike: dict) -> None:
+    def model_of(table: dict, counting: Counting = Counting()) -> Decoder:  # noqa: B008
+        model = build(ModelConfig(layers=2, width=32, heads=2), 20, [table], Lengths(16, 16), counting)
+        initialize(model, 0)
+        return model.requires_grad_(False)
+
+    tokens = torch.arange(1, 9)[None]
+    segments, index = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2]]), torch.tensor([[0, 1, 2, 0, 1, 0, 1, 2]])
+    both = model_of({"name": "bilevel", "between": between}, Counting("levels", 1024))
+    whole = model_of({"name": "bilevel", "between": between})
+    learned = model_of({"name": "learned"})
+    assert whole.state_dict().keys() == learned.state_dict().keys()
+    learned.load_state_dict(whole.state_dict())
+    torch.testing.assert_close(whole(tokens), learned(tokens))  # one segment
+    torch.testing.assert_close(both(tokens), learned(tokens))
+    torch.testing.assert_close(both(tokens, index), learned(tokens, index))
+    found = both(tokens, 1024 * segments + index)
+    assert not torch.allclose(found, learned(tokens, index))
+    cache = both.new_cache(1, 8)
+    parts = [both(tokens[:, t : t + 1], (1024 * segments + index)[:, t : t + 1], cache=cache) for t in range(8)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), found, atol=1e-5, rtol=1e-5)
+    both.get_parameter("encodings.0.table").zero_()
+    expected = model_of({"name": between, **alike})(tokens, segments)
+    torch.testing.assert_close(both(tokens, 1024 * segments + index), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_study_with_two_levels_trains_and_others_are_refused(tmp_path: Path) -> None:
+    words = 'bilevel(separator="+")'
+    encodings = ["bilevel", {"name": "bilevel", "between": "alibi"}, "none"]
+    study = small_study(seeds=[1, 2], tasks=["addition"], encodings=encodings, data__placement=words, training__steps=5)
+    run_study(study, tmp_path, "cpu")
+    assert len(load_results(tmp_path).runs) == 6
+    refused = small_study(seeds=[1], tasks=["addition"], encodings=["rotary"], data__placement=words).runs()[0]
+    with pytest.raises(UserError, match="segment and an index within it; encodings that take them are bilevel, none"):
+        FleetPlan((refused,)).build()
 
 
 def test_joined_sequences_keep_positions_of_their_own() -> None:
