@@ -204,7 +204,7 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | No
         "embedding": config.embedding_deviation,
     }
     # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
-    residual = 0.02 / math.sqrt(2 * config.layers)
+    residual = 0.02 / math.sqrt(2 * config.passes)
     llama = {"attention.output": residual, "feed_forward.output": residual}
     for name, parameter in _named_parts(model):
         path = name.split(".")
