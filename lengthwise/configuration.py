@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 LARGEST = 2**20
 """Bytes of a file of settings, letters of one setting."""
+YOUNGER = "younger"
+"""Among a field's metadata: the setting is younger than runs that people have. Tables leave it out where it is its
+default, so that those runs keep their names and their folders can be gone on with."""
 SHORT_NAMES = {"lr": "learning_rate"}
 """What people write for short."""
 
@@ -57,7 +60,20 @@ def in_full(table: Mapping[str, Any], where: str = "") -> dict[str, Any]:
 
 def table(instance: Any) -> dict[str, Any]:
     """The plain table of a dataclass instance: the inverse of `read`, ready for JSON."""
-    return json.loads(json.dumps(dataclasses.asdict(instance)))
+    return json.loads(json.dumps(_plain(instance)))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: (field, getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            name: _plain(own)
+            for name, (field, own) in fields.items()
+            if own != field.default or YOUNGER not in field.metadata
+        }
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from conftest import INTERPRETED
 from torch import Tensor, nn
 from torch.func import vmap
 
+from lengthwise import registry
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.errors import UserError
 from lengthwise.kernels.linear import Linear, multiply
@@ -34,8 +35,8 @@ def batch_of(count: int, first: int = 0) -> Batch:
     return Batch.of(collate(examples, 0, 32, 4), 0, CPU)
 
 
-def fleet_of(encodings: list[str], count: int, style: str) -> Fleet:
-    config = ModelConfig(layers=len(encodings), width=32, heads=2, dropout=0.1, style=style)  # type: ignore[arg-type]
+def fleet_of(encodings: list[str], count: int, style: str, **more: int | bool) -> Fleet:
+    config = ModelConfig(layers=len(encodings), width=32, heads=2, dropout=0.1, style=style, **more)  # type: ignore[arg-type]
     tables = [{"name": name} for name in encodings]
     fleet = Fleet(build(config, TASK.vocabulary.rows, tables, Lengths(64, 64)), count, CPU)
     fleet.initialize(list(range(count)))
@@ -67,6 +68,37 @@ def test_losses_gradients_and_predictions_are_the_same(encodings: list[str], cou
     for name, gradient in gradients.items():
         assert (gradient - expected[name]).norm() <= 1e-5 * expected[name].norm(), name
     assert torch.equal(predicted, fleet.predictions(fleet.matrix_NW, batch))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("style", ["t5", "llama"])
+def test_gradients_of_layers_that_are_passed_again_are_added_up(style: str, count: int) -> None:
+    """A kernel that writes the gradient of a weight writes over that of its last call."""
+    fleet, batch = fleet_of(["rotary", "none"], count, style, loops=3, inject=True), batch_of(count)
+    assert fleet.kernels
+    keys = fleet.keys(torch.arange(count) + 7)
+    losses, gradients = fleet.gradients(batch, keys)
+    gradients = {name: each.clone() for name, each in gradients.items()}
+    fleet.kernels = False
+    expected_losses, expected = fleet.gradients(batch, keys)
+    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-5)
+    for name, gradient in gradients.items():
+        assert (gradient - expected[name]).norm() <= 1e-4 * expected[name].norm(), name
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", registry.mixers.names())
+def test_mixers_train_beside_our_kernels(name: str, count: int) -> None:
+    fleet, batch = fleet_of([name, "rotary"], count, "t5"), batch_of(count)
+    assert fleet.kernels
+    keys = fleet.keys(torch.arange(count) + 7)
+    losses, gradients = fleet.gradients(batch, keys)
+    gradients = {name: each.clone() for name, each in gradients.items()}
+    fleet.kernels = False
+    expected_losses, expected = fleet.gradients(batch, keys)
+    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-5)
+    for name, gradient in gradients.items():
+        assert (gradient - expected[name]).norm() <= 1e-4 * expected[name].norm(), name
 
 
 class Idle(Encoding):

@@ -1,4 +1,4 @@
-"""What may take the place of attention: the seam, and the gated recurrence that proves it."""
+"""What may take the place of attention: the seam, the gated recurrence that proves it, and every mixer in its place."""
 
 import sys
 from pathlib import Path
@@ -27,6 +27,7 @@ CONFIG = ModelConfig(style="t5", layers=3, width=32, heads=4, feed_forward=40)
 SCHEDULES = {
     "everywhere": "gated-recurrence",
     "hybrid": ["gated-recurrence", "rotary", {"name": "gated-recurrence", "expand": 1.5, "least": 0.3}],
+    **{name: [name, "rotary"] for name in registry.mixers.names()},
 }
 
 

@@ -15,6 +15,7 @@ from lengthwise import door
 from lengthwise.errors import UserError
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.trace import LayerTrace, Trace
+from lengthwise.placements.counting import WHOLE
 from lengthwise.training.checkpoint import load_model
 
 LARGEST = {
@@ -141,6 +142,16 @@ def open_checkpoint(path: Path, name: str, device: torch.device) -> DecoderAdapt
                 f"{name} has no attention to look into: layer {layer + 1} has {mixer.name}; choose other runs with "
                 "--only, e.g. encoding=none"
             )
+    if model.config.loops > 1:
+        raise UserError(
+            f"{name} passes its layers {model.config.loops} times, and analyses look at layers that are passed once; "
+            "choose runs of another study"
+        )
+    if model.encoding_at(0).geometry.counting != WHOLE:
+        raise UserError(
+            f"{name} was trained at positions that are not whole, and analyses look at positions 0, 1, 2 and so on; "
+            "choose runs of another study"
+        )
     return DecoderAdapter(model, name)
 
 

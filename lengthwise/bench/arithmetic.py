@@ -38,10 +38,11 @@ class Work:
 
 
 def matrix_weights(config: ModelConfig) -> int:
-    """Weights of a model's layers that are factors of a matrix product; the embedding table is none of them."""
+    """Weights of a model's layers that are factors of a matrix product, as often as they are; the embedding table is
+    none of them."""
     attention = config.width * config.head_width * (2 * config.heads + 2 * config.groups)
     feed_forward = (2 if config.style == "t5" else 3) * config.width * config.inner_width
-    return config.layers * (attention + feed_forward)
+    return config.passes * (attention + feed_forward)
 
 
 def training_flops(config: ModelConfig, vocabulary_rows: int, work: Work) -> int:
@@ -49,13 +50,13 @@ def training_flops(config: ModelConfig, vocabulary_rows: int, work: Work) -> int
 
     6 x matrix weights x tokens
     + 6 x width x vocabulary rows x predicted tokens, for the output layer
-    + 12 x layers x heads x head width x pairs, for queries x keys and weights x values.
+    + 12 x passes of a layer x heads x head width x pairs, for queries x keys and weights x values.
     The backward pass of a product is two products; work on padding, masked pairs or states that predict nothing does
     not count, nor do norms, softmax and the optimizer.
     """
     layers = 6 * matrix_weights(config) * work.tokens
     output = 6 * config.width * vocabulary_rows * work.predicted
-    attention = 12 * config.layers * config.heads * config.head_width * work.pairs
+    attention = 12 * config.passes * config.heads * config.head_width * work.pairs
     return layers + output + attention
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from lengthwise.data.examples import Examples, Part
 from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.symbol_tracks import symbol_tracks
 from lengthwise.data.tokens import SymbolTokens, Tokens
 from lengthwise.errors import UserError
 from lengthwise.placements.placement import Generators, Placement
@@ -81,13 +82,16 @@ def render(
 
 
 def _tracks(task: Task, symbols: Examples, tokens: Tokens, names: Sequence[str], width: int) -> dict[str, np.ndarray]:
-    """What the task says of the symbols, for every token of their words; 0 for the end."""
-    said = task.tracks(symbols)
+    """What the task, or a symbol itself, says of symbols, for every token of their words; 0 for the end."""
+    said = symbol_tracks(task.vocabulary, symbols, names) | task.tracks(symbols)
     converted, source = tokens.convert_and_trace(symbols)
     found = {}
     for name in names:
         if name not in said:
-            raise UserError(f"the placement needs the track {name!r}, and the task {task.name} has none of that name")
+            raise UserError(
+                f"the placement needs the track {name!r}, and the task {task.name} has none of that name"
+                + (f"; it has {', '.join(said)}" if said else "")
+            )
         values = replace(converted, tokens=said[name][source].astype(np.int32))
         found[name] = laid_out(values, width, 0)
     return found
@@ -110,9 +114,8 @@ def laid_out(examples: Examples, width: int, fill: int) -> np.ndarray:
     return ids
 
 
-def placed(sequences: Sequences, placement: Placement, seed: int, numbers_E: np.ndarray) -> Sequences:
-    """The same sequences with the positions that a placement gives them; `numbers_E` tells examples apart."""
-    generators = Generators(seed, numbers_E)
+def placed(sequences: Sequences, placement: Placement, generators: Generators) -> Sequences:
+    """The same sequences with the positions that a placement gives them."""
     positions_EW = placement.place(sequences.size, sequences.tracks, generators)
     return replace(sequences, positions=positions_EW)
 

@@ -20,13 +20,14 @@ class Alibi(Encoding):
     """A penalty on the logits that grows linearly with distance, at a fixed slope for each head."""
 
     name = "alibi"
+    takes = ("whole", "fractions")
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         return Contribution(distance_bias=self.penalty)
 
     def penalty(self, distance: Tensor) -> Tensor:
         slope = slopes(self.geometry.heads, distance.device)
-        return -slope.view(-1, *[1] * distance.ndim) * distance.float()
+        return -slope.view(-1, *[1] * distance.ndim) * self.geometry.in_tokens(distance)
 
     def resolved(self) -> dict[str, Any]:
         return {"slopes": slopes(self.geometry.heads).tolist()}

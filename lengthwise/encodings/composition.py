@@ -24,6 +24,8 @@ class Composition(Encoding):
         self.name = "+".join(method.name for method in methods)  # pyrefly: ignore
         self.shift_invariant = all(method.shift_invariant for method in methods)  # pyrefly: ignore
         self.reads_layer = any(method.reads_layer for method in methods)  # pyrefly: ignore
+        kinds = methods[0].takes
+        self.takes = tuple(kind for kind in kinds if all(kind in each.takes for each in methods))  # pyrefly: ignore
         self.per_layer = any(method.per_layer for method in methods)
         with torch.no_grad():
             nothing_BTD = torch.zeros(1, 1, self.geometry.width)

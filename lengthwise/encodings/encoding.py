@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lengthwise.encodings.contribution import NOTHING, Contribution
 from lengthwise.encodings.gates import Gates
 from lengthwise.encodings.layout import AttentionLayout, distances
+from lengthwise.placements.counting import WHOLE, Counting, Kind
 
 __all__ = ["AttentionLayout", "Contribution", "Encoding", "Geometry", "distances"]
 
@@ -35,10 +36,16 @@ class Geometry:
     """Standard deviation of the initial token embeddings."""
     groups: int = 0
     """Heads of keys and values; 0 for as many as there are query heads."""
+    counting: Counting = WHOLE
+    """What positions count, where they are not whole; see `Encoding.takes`."""
 
     @property
     def key_value_heads(self) -> int:
         return self.groups or self.heads
+
+    def in_tokens(self, positions: Tensor) -> Tensor:
+        """Positions, or distances, in fp32, where they may be fractions of one."""
+        return positions.float() if self.counting.unit == 1 else positions.float() / self.counting.unit
 
     @classmethod
     def of(cls, width: int, heads: int, layers: int = 2, context: int = 512) -> "Geometry":
@@ -61,6 +68,8 @@ class Encoding(nn.Module):
     """Whether adding a constant to all positions changes nothing; checked by the contract tests."""
     per_layer: bool = False
     """Whether each layer has an instance, and so parameters, of its own; by default all layers share one."""
+    takes: ClassVar[tuple[Kind, ...]] = ("whole",)
+    """What positions may count: one that takes `fractions` reads them through `geometry.in_tokens`."""
     reads_layer: ClassVar[bool] = False
     """Whether what it contributes depends on the layer: its number, or what it reads. Else it is asked once for all
     layers, and is not told which one."""

@@ -7,3 +7,4 @@ class NoEncoding(Encoding):
     """Nothing: the causal mask is the only trace of order (NoPE)."""
 
     name = "none"
+    takes = ("whole", "fractions", "levels")

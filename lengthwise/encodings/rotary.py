@@ -15,6 +15,7 @@ class Rotary(Encoding):
     """Rotates pairs of query and key entries by angles that grow with the position (RoPE)."""
 
     name = "rotary"
+    takes = ("whole", "fractions")
 
     @dataclass(frozen=True)
     class Config:
@@ -52,7 +53,7 @@ class Rotary(Encoding):
         return Contribution(rotation=Rotation(self.angles, pairs=self.config.pairs))
 
     def angles(self, positions_BT: Tensor) -> Tensor:
-        return positions_BT[..., None].float() * self.frequencies(positions_BT.device)
+        return self.geometry.in_tokens(positions_BT)[..., None] * self.frequencies(positions_BT.device)
 
     def resolved(self) -> dict[str, Any]:
         return {

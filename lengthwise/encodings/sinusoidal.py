@@ -13,6 +13,7 @@ class Sinusoidal(Encoding):
     """Sines and cosines of the position, added to the token embedding."""
 
     name = "sinusoidal"
+    takes = ("whole", "fractions")
     shift_invariant = False
 
     @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Sinusoidal(Encoding):
     def embed(self, x_BTD: Tensor, positions_BT: Tensor) -> Tensor:
         half = torch.arange(0, x_BTD.shape[-1], 2, device=x_BTD.device, dtype=torch.float32)
         frequencies = self.config.base ** (-half / x_BTD.shape[-1])
-        phases = positions_BT[..., None].float() * frequencies
+        phases = self.geometry.in_tokens(positions_BT)[..., None] * frequencies
         # The published code has all sines, then all cosines, not alternating ones.
         waves = torch.cat([phases.sin(), phases.cos()], dim=-1)[..., : x_BTD.shape[-1]]
         return x_BTD + waves.to(x_BTD.dtype)

@@ -7,6 +7,7 @@ from lengthwise.data.examples import Examples, concatenate
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import Sequences, placed, render
 from lengthwise.data.splits import Split
+from lengthwise.placements.placement import Generators
 from lengthwise.seeding import derive
 from lengthwise.tasks.task import Task
 from lengthwise.training.recipe import DataConfig
@@ -49,4 +50,5 @@ def rendered(task: Task, examples: Examples, config: DataConfig) -> Sequences:
     """Examples as the models of a run read them."""
     placement, scratchpad = config.make_placement(), Scratchpad(config.scratchpad)
     sequences = render(task, examples, scratchpad, config.anchor, config.make_tokens(task), placement.tracks)
-    return placed(sequences, placement, derive(SEED, "placement"), np.arange(len(sequences)))
+    generators = Generators(derive(SEED, "placement"), np.arange(len(sequences)), training=False)
+    return placed(sequences, placement, generators)

@@ -145,6 +145,8 @@ class LanguageSettings:
         if self.seed < 0:
             raise ValueError(f"seed must be 0 or more, not {self.seed}")
         _ = self.choice  # an unknown name is an error now
+        if self.model.loops > 1:
+            raise ValueError("model.loops is for studies of tasks; a language model passes its layers once")
         if self.training.batch_tokens % self.data.context:
             raise ValueError(
                 f"batch_tokens ({self.training.batch_tokens}) must be a multiple of the context ({self.data.context})"

@@ -16,6 +16,7 @@ from lengthwise.encodings.check import check
 from lengthwise.encodings.choice import is_mixer
 from lengthwise.encodings.composition import Composition
 from lengthwise.encodings.encoding import Encoding, Geometry
+from lengthwise.errors import UserError
 from lengthwise.kernels.linear import Linear
 from lengthwise.mixers.attention import Attention
 from lengthwise.mixers.check import check_mixer
@@ -23,6 +24,7 @@ from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder, Embedding
 from lengthwise.model.norm import RMSNorm
+from lengthwise.placements.counting import WHOLE, Counting
 from lengthwise.seeding import derive
 
 
@@ -34,8 +36,16 @@ class Lengths:
     met: int
 
 
-def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[str, Any]], lengths: Lengths) -> Decoder:
+def build(
+    config: ModelConfig,
+    vocabulary_rows: int,
+    layers: Sequence[Mapping[str, Any]],
+    lengths: Lengths,
+    counting: Counting = WHOLE,
+) -> Decoder:
     """A decoder without initial weights. `layers`: encoding tables (`name` and settings, or `methods`), cycled.
+
+    `counting`: what the positions that it will be given count.
 
     Layers with the same table share one encoding, unless the encoding wants an instance for each layer.
     """
@@ -51,6 +61,7 @@ def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[st
         logit_scale=config.logit_scale,
         embedding_deviation=config.embedding_deviation,
         groups=config.groups,
+        counting=counting,
     )
     for table in layers:
         _check(json.dumps(dict(table)), geometry)
@@ -63,9 +74,25 @@ def build(config: ModelConfig, vocabulary_rows: int, layers: Sequence[Mapping[st
         key = repr(sorted(table.items()))
         if key not in shared or shared[key].per_layer:
             shared[key] = make_encoding(table, geometry)
+            _refuse_counting(shared[key], counting)
         chosen.append(shared[key])
         mixers.append(mixer)
     return Decoder(config, vocabulary_rows, chosen, mixers)
+
+
+def _refuse_counting(encoding: Encoding, counting: Counting) -> None:
+    if counting.kind in encoding.takes:
+        return
+    others = [name for name in registry.encodings.names() if counting.kind in registry.encodings.get(name).takes]
+    words = {
+        "whole": "whole numbers",
+        "fractions": "fractions, for which it has no value",
+        "levels": "the number of a segment and an index within it",
+    }
+    raise UserError(
+        f"encoding {encoding.name}: positions of this placement are {words[counting.kind]}; encodings that take them "
+        f"are {', '.join(others)}"
+    )
 
 
 def make_encoding(table: Mapping[str, Any], geometry: Geometry) -> Encoding:
@@ -178,7 +205,7 @@ def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | No
         "embedding": config.embedding_deviation,
     }
     # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
-    residual = 0.02 / math.sqrt(2 * config.layers)
+    residual = 0.02 / math.sqrt(2 * config.passes)
     llama = {"attention.output": residual, "feed_forward.output": residual}
     for name, parameter in _named_parts(model):
         path = name.split(".")

@@ -18,6 +18,8 @@ class Cache:
     """Layer -> what an encoding made of each token there (B, C, numbers), for layers that have such."""
     states: dict[int, Tensor] = field(default_factory=dict)
     """Layer -> what a mixer remembers of all earlier tokens, for layers without attention."""
+    later_loops: list["Cache"] = field(default_factory=list)
+    """Of a model that passes its layers several times: keys and values of each time but the first."""
     used: int = 0
     segmented: bool = False
     """Whether any tokens came with segments: then later ones may not see all that is here."""
@@ -73,5 +75,6 @@ class Cache:
         self.states[layer] = state
 
     def advance(self, tokens: int) -> None:
-        """Called once all layers have extended."""
-        self.used += tokens
+        """Called once all layers have extended, in all loops."""
+        for each in (self, *self.later_loops):
+            each.used += tokens

@@ -1,9 +1,10 @@
 """The shape of a decoder, and the sizes that have names. Imports no torch, so that settings are checked at once."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lengthwise.configuration import YOUNGER
 from lengthwise.door import visible
 from lengthwise.errors import UserError, nearest
 
@@ -14,6 +15,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "1b": {"layers": 22, "width": 2048, "heads": 32, "key_value_heads": 4, "feed_forward": 5632, "style": "llama"},
 }
 """`base` is the size of the first paper, `1b` (TinyLlama) that of the second."""
+
+
+MOST_LOOPS = 1000
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class ModelConfig:
     feed_forward: int = 0
     """Inner width of the feed-forward layers; 0 for 4 x width (t5) or 8/3 x width (llama)."""
     dropout: float = 0.0
+    loops: int = field(default=1, metadata={YOUNGER: True})
+    """How often all layers are passed, one time after the other, with the same weights (a looped Transformer)."""
+    inject: bool = field(default=False, metadata={YOUNGER: True})
+    """Whether the embedding is added again before each loop but the first."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads"):
@@ -42,8 +50,17 @@ class ModelConfig:
             raise ValueError(f"width {self.width} cannot be divided among {self.heads} heads")
         if self.heads % self.groups:
             raise ValueError(f"{self.heads} heads cannot share {self.groups} key-value heads evenly")
+        if not 1 <= self.loops <= MOST_LOOPS:
+            raise ValueError(f"loops must be 1 to {MOST_LOOPS:,}, not {self.loops:,}")
+        if self.inject and self.loops == 1:
+            raise ValueError("inject adds the embedding again before each loop but the first; set loops to 2 or more")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+
+    @property
+    def passes(self) -> int:
+        """Of a token through a layer."""
+        return self.layers * self.loops
 
     @property
     def head_width(self) -> int:

@@ -107,8 +107,13 @@ class Decoder(nn.Module):
         self.final_norm = RMSNorm(config.width)
         tied = config.style == "t5"
         self.unembedding = None if tied else Linear(config.width, vocabulary_rows)
+        if config.loops > 1:
+            _leave_gradients_to_pytorch(self.blocks)
         ends = [encoding.last_position for encoding in distinct if encoding.last_position is not None]
         self.last_position = min(ends, default=None)
+        counting = encodings[0].geometry.counting
+        self.unit = counting.unit if counting.kind == "fractions" else 1
+        """What positions that are not given are multiples of."""
         self.backend: Backend = "fused"
         """The attention kernel to take where it can."""
 
@@ -127,7 +132,7 @@ class Decoder(nn.Module):
         Positions default to the place within the segment. Without segments a row is one sequence; tokens padded on
         its right need no mention then, since no earlier token sees them.
         """
-        layout = self.layout(tokens_BT, positions_BT, segments_BT, cache)
+        layout = self.layout(tokens_BT, positions_BT, segments_BT, cache, unit=self.unit)
         self._check(layout.query_positions_BT)
         drops = dropout_seed is not None and self.config.dropout > 0
         keys = place_keys(dropout_seed, sum(self.dropout_places())) if drops else None
@@ -146,21 +151,27 @@ class Decoder(nn.Module):
         """The normalised residual stream (B, T, D), from which `unembed` makes logits.
 
         `dropout_keys`: one for each place that drops (see `dropout_places`). `before` is given what each layer reads,
-        and last (with the number of layers) what the final norm does, and hands it on. `chosen_P`: the tokens whose
-        states are asked for, by their number in the flattened batch; then the result is (P, D), and from the last
-        layer's attention on dropout counts them as they come.
+        the first time that it is passed, and last (with the number of layers) what the final norm does, and hands it
+        on. `chosen_P`: the tokens whose states are asked for, by their number in the flattened batch; then the result
+        is (P, D), and from the last layer's attention on dropout counts them as they come.
         """
         sizes = self.dropout_places()
         keys = [None for _ in sizes] if dropout_keys is None else dropout_keys.split(sizes)
         stream = Stream(self.begin(tokens_BT, layout.query_positions_BT, keys[0]))
         if trace is not None:
             trace.record_residual(stream.x_BTD)
-        for layer, block in enumerate(self.blocks):
-            stream = stream._replace(x_BTD=before(layer, stream.x_BTD))
-            ops = self._ops(keys[layer + 1])
-            chosen = chosen_P if layer == len(self.blocks) - 1 else None
-            encoding = self.encoding_at(layer)
-            stream = block(stream, LayerPass(encoding, layout, ops, layer, cache, trace, self.backend, chosen))
+        embedding_BTD = stream.x_BTD
+        for time in range(self.config.passes):
+            loop, layer = divmod(time, len(self.blocks))
+            if loop == 0:
+                stream = stream._replace(x_BTD=before(layer, stream.x_BTD))
+            elif layer == 0 and self.config.inject:
+                stream = Stream(self._ops(None).whole(stream) + embedding_BTD)
+            ops = self._ops(keys[time + 1])
+            chosen = chosen_P if time == self.config.passes - 1 else None
+            kept = cache.later_loops[loop - 1] if cache is not None and loop else cache
+            here = LayerPass(self.encoding_at(layer), layout, ops, layer, kept, trace, self.backend, chosen)
+            stream = self.blocks[layer](stream, here)
             if trace is not None:
                 stream = Stream(ops.whole(stream))
                 trace.record_residual(stream.x_BTD)
@@ -182,8 +193,8 @@ class Decoder(nn.Module):
         return (FusedOps if self.backend == "kernel" else Ops)(self.config.dropout, keys)
 
     def dropout_places(self) -> list[int]:
-        """How many places drop before the first layer, in each layer, after the last."""
-        return [1, *(cast(Block, block).dropout_places for block in self.blocks), 1]
+        """How many places drop before the first layer, in each layer as often as it is passed, after the last."""
+        return [1, *[cast(Block, block).dropout_places for block in self.blocks] * self.config.loops, 1]
 
     def unembed(self, hidden: Tensor) -> Tensor:
         """Logits, as precise as the hidden states are."""
@@ -194,7 +205,11 @@ class Decoder(nn.Module):
 
     def new_cache(self, batch: int, capacity: int) -> Cache:
         shape = (batch, self.config.groups, capacity, self.config.head_width)
-        return Cache.empty(self.config.layers, shape, self.embedding.weight)
+        first, *others = (
+            Cache.empty(self.config.layers, shape, self.embedding.weight) for _ in range(self.config.loops)
+        )
+        first.later_loops = others
+        return first
 
     def distinct_encodings(self) -> list[Encoding]:
         return cast(list[Encoding], list(self.encodings))
@@ -218,15 +233,17 @@ class Decoder(nn.Module):
         segments_BT: Tensor | None = None,
         cache: Cache | None = None,
         consecutive: bool = False,
+        unit: int = 1,
     ) -> AttentionLayout:
         """Where the tokens stand and what they see.
 
         `consecutive`: whether the positions given count up by one within each segment, where whoever gives them has
-        found that out: distances are then taken from the index. Positions that are not given do.
+        found that out: distances are then taken from the index. Positions that are not given do. `unit`: what those are
+        multiples of.
         """
         length = tokens_BT.shape[1]
         before = 0 if cache is None else cache.used
-        consecutive = consecutive or positions_BT is None
+        consecutive = consecutive or (positions_BT is None and unit == 1)
         hide: Callable[[], Tensor] | None = None
         key_segments_BS = None
         onto_cache = cache is not None and before > 0 and (length > 1 or cache.segmented)
@@ -238,11 +255,11 @@ class Decoder(nn.Module):
                 cache.segmented = True
             hide = once(partial(_hidden, queries, key_segments_BS))
             if positions_BT is None:
-                positions_BT = (~hide()).sum(-1) - 1  # as many as the keys it sees, itself not counted
+                positions_BT = unit * ((~hide()).sum(-1) - 1)  # as many as the keys it sees, itself not counted
         elif cache is not None:
             cache.append_segments(torch.ones_like(tokens_BT))
         if positions_BT is None:
-            positions_BT = torch.arange(before, before + length, device=tokens_BT.device)[None]
+            positions_BT = unit * torch.arange(before, before + length, device=tokens_BT.device)[None]
         key_positions = positions_BT if cache is None else cache.append_positions(positions_BT)
         return AttentionLayout(
             positions_BT,
@@ -265,6 +282,15 @@ class Decoder(nn.Module):
                 f"position {largest} is beyond the last one that the encoding knows ({self.last_position}); "
                 "train with a longer table (encoding setting 'rows')"
             )
+
+
+def _leave_gradients_to_pytorch(blocks: nn.Module) -> None:
+    """Modules that write the gradient of their weight write over what is there. Where a module is called more than once
+    in a pass its gradients must be added up, as PyTorch does with those that it is left to find."""
+    for module in blocks.modules():
+        if "grad_out" in module._buffers:
+            del module._buffers["grad_out"]
+            object.__setattr__(module, "grad_out", None)
 
 
 def _hidden(queries_BT: Tensor, keys_BS: Tensor) -> Tensor:

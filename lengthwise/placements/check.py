@@ -13,7 +13,8 @@ def check_placement(placement: Placement) -> None:
     """Positions are whole numbers from 0 up within reach, the same when asked twice, and change nothing."""
     what, cls = f"placement {placement.name}", type(placement)
     size_E, width = np.array(SIZES_E), max(SIZES_E)
-    tracks_EW = {name: np.zeros((len(size_E), width), dtype=np.int64) for name in placement.tracks}
+    with asking(what, cls, "tracks"):
+        tracks_EW = {name: np.zeros((len(size_E), width), dtype=np.int64) for name in placement.tracks}
     with asking(what, cls, "place"):
         found, again = (placement.place(size_E, tracks_EW, Generators(0, np.arange(len(size_E)))) for _ in range(2))
     with asking(what, cls, "reach"):

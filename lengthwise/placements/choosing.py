@@ -1,5 +1,6 @@
 """A placement from its settings: `randomized`, `randomized(range=4096)`, or a table of a name and settings."""
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ def placement_words(choice: str | Mapping[str, Any]) -> str:
     """Its name and all its settings, defaults included, as one word: `randomized(range=2048)`."""
     placement = make_placement(choice)
     settings = configuration.table(placement.config)
-    told = ",".join(f"{key}={value}" for key, value in settings.items())
+    told = ",".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
     words = placement.name + (f"({told})" if told else "")
     _check(words, type(placement))
     return words
@@ -51,6 +52,6 @@ def _settings(choice: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _values(text: str, choice: str) -> dict[str, Any]:
     try:
-        return tomllib.loads("\n".join(part for part in text.split(",") if part.strip()))
+        return tomllib.loads(f"settings = {{{text}}}")["settings"]
     except tomllib.TOMLDecodeError:
         raise UserError(f"settings of a placement look like randomized(range=4096), not {choice!r}") from None

@@ -9,13 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lengthwise.placements.counting import WHOLE, Counting
+
 
 class Placement:
     """Gives every token of every example a position. This class counts from 0: the consecutive placement."""
 
     name: ClassVar[str]
-    tracks: ClassVar[tuple[str, ...]] = ()
-    """Names of what it needs a task to say of its tokens (see `Task.tracks`)."""
+    rises: ClassVar[bool] = True
+    """Whether positions rise from token to token; checked by the tests."""
+    counting: ClassVar[Counting] = WHOLE
+    """What its numbers count. Encodings that do not take it are refused, see `Encoding.takes`."""
 
     @dataclass(frozen=True)
     class Config:
@@ -26,13 +30,19 @@ class Placement:
     def __init__(self, config: Any = None) -> None:
         self.config = self.Config() if config is None else config
 
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """Names of what it needs to know of tokens: what the task says of them (see `Task.tracks`), or what their
+        symbols do (see `symbol_tracks`)."""
+        return ()
+
     def place(
         self, size_E: np.ndarray, tracks_EW: Mapping[str, np.ndarray], generators: "Generators"
     ) -> np.ndarray | None:
         """Positions (E, W), any numbers beyond an example's size; None for 0, 1, 2 and so on.
 
-        `size_E`: tokens of each example. `tracks_EW`: what the task says of its tokens. Draws come from `generators`,
-        one for each example, so that they depend on the example and the seed alone.
+        `size_E`: tokens of each example. `tracks_EW`: what `tracks` names, 0 where nothing is said. Draws come from
+        `generators`, one for each example, so that they depend on the example and the seed alone.
         """
         raise NotImplementedError
 
@@ -44,9 +54,16 @@ class Placement:
 class Generators:
     """A generator of its own for each example: what is drawn for one does not depend on its neighbours."""
 
-    def __init__(self, seed: int, numbers_E: np.ndarray) -> None:
-        """`numbers_E`: of the examples, in the endless sequence of those that a run is shown."""
-        self.seed, self.numbers_E = seed, numbers_E
+    def __init__(self, seed: int, numbers_E: np.ndarray, training: bool = True) -> None:
+        """`numbers_E`: of the examples, in the endless sequence of those that a run is shown.
+
+        `training`: False for examples of validations and tests, for placements that are random in training alone.
+        """
+        self.seed, self.numbers_E, self.training = seed, numbers_E, training
+
+    def up_to(self, largest_E: np.ndarray | int) -> np.ndarray:
+        """A whole number for each example, any from 0 to `largest_E` as likely as any other: (E,)."""
+        return np.floor(self.uniform(1)[:, 0] * (np.asarray(largest_E) + 1)).astype(np.int64)
 
     def uniform(self, count: int) -> np.ndarray:
         """`count` numbers in [0, 1) for each example: (E, count)."""

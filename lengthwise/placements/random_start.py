@@ -28,7 +28,7 @@ class RandomStart(Placement):
     config: Config
 
     def place(self, size_E: np.ndarray, tracks_EW: Mapping[str, np.ndarray], generators: Generators) -> np.ndarray:
-        start_E = np.floor(generators.uniform(1)[:, 0] * (self.config.largest + 1)).astype(np.int64)
+        start_E = generators.up_to(self.config.largest)
         return start_E[:, None] + np.arange(size_E.max(initial=0))
 
     def reach(self, longest: int) -> int:

@@ -103,6 +103,8 @@ def _model(given: Mapping[str, Any]) -> Iterator[Departure]:
         yield Departure("model", f"key_value_heads {given['key_value_heads']} (published: as many as heads)")
     if given.get("feed_forward", 0) not in (0, 4 * given.get("width", 0)):
         yield Departure("model", f"feed_forward {given['feed_forward']:,} (published: 4 times the width)")
+    if given.get("loops", 1) != 1:
+        yield Departure("model", f"loops {given['loops']:,} (published: layers are passed once)")
 
 
 def _data(run: RunResult, given: Mapping[str, Any], numerics: int) -> Iterator[Departure]:

@@ -15,6 +15,7 @@ from lengthwise.data.packing import pack
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import Sequences, join, placed, render
 from lengthwise.data.splits import Split
+from lengthwise.placements.placement import Generators
 from lengthwise.seeding import derive, stream
 from lengthwise.tasks.task import Task
 from lengthwise.training.recipe import DataConfig
@@ -87,7 +88,7 @@ class TrainingData:
         return parts[0] if len(parts) == 1 else join(parts, self.tokens.pad)
 
     def _placed(self, examples: Sequences, numbers_E: np.ndarray) -> Sequences:
-        return placed(examples, self.placement, derive(self.seed, "placement"), numbers_E)
+        return placed(examples, self.placement, Generators(derive(self.seed, "placement"), numbers_E))
 
     def _window(self, window: int, batch: int) -> tuple[Sequences, np.ndarray]:
         """The examples of a window of steps, and which batch of them each step gets."""

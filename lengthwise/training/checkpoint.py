@@ -24,7 +24,8 @@ def load_model(path: Path) -> Decoder:
         run = run_from(described["run"])
         lengths = Lengths(trained=described["lengths"]["trained"], met=described["lengths"]["met"])
         with torch.device("meta"):  # nothing is allocated for what a file says of itself
-            expected = build(run.model, run.make_tokens().rows, run.encoding.layers, lengths).state_dict()
+            counting = run.data.make_placement().counting
+            expected = build(run.model, run.make_tokens().rows, run.encoding.layers, lengths, counting).state_dict()
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunError(f"{path} is damaged (what it says of its run: {error!r})") from error
     if tensors.keys() != expected.keys():
@@ -33,7 +34,7 @@ def load_model(path: Path) -> Decoder:
     for name, value in expected.items():
         if tensors[name].shape != value.shape or tensors[name].dtype != value.dtype:
             raise RunError(f"{path} is damaged ({name} is {tuple(tensors[name].shape)} of {tensors[name].dtype})")
-    model = build(run.model, run.make_tokens().rows, run.encoding.layers, lengths)
+    model = build(run.model, run.make_tokens().rows, run.encoding.layers, lengths, counting)
     model.load_state_dict(tensors)
     return model
 

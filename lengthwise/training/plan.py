@@ -59,7 +59,8 @@ class FleetPlan:
     def build(self) -> Decoder:
         """The architecture of the fleet; its weights come later, one set for each run."""
         first = self.runs[0]
-        return build(first.model, first.make_tokens().rows, first.encoding.layers, self.lengths)
+        rows, counting = first.make_tokens().rows, first.data.make_placement().counting
+        return build(first.model, rows, first.encoding.layers, self.lengths, counting)
 
 
 _FLEET = door.Table(needed={"runs": door.List(door.Text(most=64), most=10_000)})
@@ -193,7 +194,8 @@ def _sizes(task_table: str, data: DataConfig) -> _Sizes:
     task = make_task(json.loads(task_table))
     test = test_set(task, data)
     trained = TrainingData(task, data, seed=0).slice(0, MEASURED).size
-    longest = data.make_placement().reach(max(int(test.size.max()), int(trained.max())))
+    placement = data.make_placement()
+    longest = -(-placement.reach(max(int(test.size.max()), int(trained.max()))) // placement.counting.unit)
     # A model that writes for itself may go on a little longer than the gold text.
     room = MARGIN if Scratchpad(data.scratchpad).steps else 0
     return _Sizes(trained, int(test.size.max()), longest + room)
@@ -223,7 +225,8 @@ def _shape_key(named: str, model: ModelConfig, data: DataConfig, training: Train
     task, layers = json.loads(named)
     sizes = _sizes(json.dumps(task), data)
     with torch.device("meta"):
-        built = build(model, data.make_tokens(make_task(task)).rows, layers, sizes.lengths)
+        counting = data.make_placement().counting
+        built = build(model, data.make_tokens(make_task(task)).rows, layers, sizes.lengths, counting)
     if built.last_position is not None and built.last_position < sizes.longest - 1:
         raise ValueError(
             f"the encoding ends at position {built.last_position}, but the longest test sequence has "
@@ -237,4 +240,4 @@ def _shape_key(named: str, model: ModelConfig, data: DataConfig, training: Train
     # Dropout depends on the place in a row, and a table of positions on the context: those must agree too.
     context = vars(sizes.lengths) if built.last_position is not None else None
     width = best_row_width(sizes.trained, training.batch, device)
-    return json.dumps([shapes, shared, width, context], sort_keys=True)
+    return json.dumps([shapes, shared, width, context, vars(counting)], sort_keys=True)
