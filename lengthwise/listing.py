@@ -42,6 +42,29 @@ def _chances(task: "Task") -> dict[int, float]:
     return {length: sum(values) / len(values) for length, values in found.items()}
 
 
+def encoding_rows() -> list[dict[str, Any]]:
+    """Encodings, and published choices that are made of them."""
+    from lengthwise.encodings.choice import read_encoding, words_of
+    from lengthwise.encodings.presets import PRESETS
+
+    rows = [
+        {**row, "kind": entry.kind, "layers": None}
+        for row, entry in zip(component_rows(registry.encodings), registry.encodings.entries.values(), strict=True)
+    ]
+    presets = [
+        {
+            "name": name,
+            "summary": f"{preset.summary} = {words_of(read_encoding(name).layers)}",
+            "settings": {},
+            "file": "",
+            "kind": "position",
+            "layers": list(read_encoding(name).layers),
+        }
+        for name, preset in PRESETS.items()
+    ]
+    return [*rows, *presets]
+
+
 def component_rows(components: registry.Registry) -> list[dict[str, Any]]:
     return [
         {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}

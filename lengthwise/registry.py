@@ -254,7 +254,7 @@ def file_of(cls: type) -> str:
 
 
 tasks = Registry("task", "tasks")
-encodings = Registry("encoding", "encodings", {"rope": "rotary", "nope": "none", "ape": "sinusoidal"})
+encodings = Registry("encoding", "encodings", {"rope": "rotary", "nope": "none", "ape": "sinusoidal", "cable": "fox"})
 extensions = Registry("extension", "extensions", {"pi": "position-interpolation", "linear": "position-interpolation"})
 placements = Registry("placement", "placements")
 mixers = Registry("mixer", "mixers")

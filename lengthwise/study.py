@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -304,9 +304,12 @@ def _check_task(choice: str, train: Span, test: Span) -> None:
 
 
 def task_table(choice: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Name and all settings of a task, defaults included."""
+    """Name and all settings of a task, defaults included, but for those that results are older than."""
     task = make_task(choice)
-    return {"name": task.name, **configuration.table(task.config)}
+    defaults = {each.name: each.default for each in fields(task.config)}
+    settings = configuration.table(task.config).items()
+    recorded = {key: value for key, value in settings if key not in task.later_settings or value != defaults[key]}
+    return {"name": task.name, **recorded}
 
 
 def _named(choice: Any, kind: str) -> dict[str, Any]:

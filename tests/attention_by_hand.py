@@ -68,6 +68,12 @@ class ByHand:
     """
 
     positions: list[int]
+    head: int
+    """That is looked at; what belongs to it: its keys as they are multiplied, the value of the query's own token, and
+    what products are multiplied by."""
+    keys: list[Tensor]
+    own_value_K: Tensor
+    factor: float
     reads_layer = False
 
     def declare(self, layout: AttentionLayout) -> Contribution:
@@ -171,11 +177,12 @@ class Attended:
         self.weights_HTS = torch.zeros(heads, length, length)
         self.mixed_HTK = torch.zeros(heads, length, v_GTK.shape[-1])
         for head in range(heads):
-            k_TK, v_TK = k_GTK[head // shared], v_GTK[head // shared]
+            k_TK, v_TK, hand.head = k_GTK[head // shared], v_GTK[head // shared], head
             keys = [hand.key(k_TK[s], s) for s in range(length)]
             for t in range(length):
                 query, scale = hand.query(q_HTK[head, t], t), logit_scale * hand.scale(head, t)
                 logits = [scale * float(query @ keys[s]) + hand.bias(head, t, s) for s in range(t + 1)]
+                hand.keys, hand.own_value_K, hand.factor = keys, v_TK[t], scale
                 logits = hand.scores(logits, query)
                 seen = [s for s in range(t + 1) if hand.sees(head, t, s)]
                 self.logits_HTS[head, t, seen] = torch.tensor([logits[s] for s in seen])

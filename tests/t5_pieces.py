@@ -27,6 +27,8 @@ def tasks() -> Iterator[Task]:
             yield make_task(name)
     yield make_task({"name": "sort.symbols", "symbols": 52})
     yield make_task({"name": "dyck", "kinds": 4})
+    for group in ("S4", "S5", "Z60"):
+        yield make_task({"name": "state_tracking", "group": group})
 
 
 def every_word() -> list[str]:

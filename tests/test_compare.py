@@ -58,13 +58,14 @@ def test_published_figures_are_whole() -> None:
 
 def test_published_protocol_is_what_the_tasks_and_encodings_have_by_default() -> None:
     from lengthwise import configuration, registry
+    from lengthwise.study import task_table
     from lengthwise.training.recipe import DataConfig, TrainingConfig
 
     for name, (train, test) in published.LENGTHS.items():
         task = registry.tasks.get(name)()
         assert (task.train_lengths.first, task.train_lengths.last) == train, name
         assert (task.test_lengths.first, task.test_lengths.last) == test, name
-        assert configuration.table(task.config) == published.TASK_SETTINGS.get(name, {}), name
+        assert task_table(name) == {"name": name, **published.TASK_SETTINGS.get(name, {})}
         assert task.published_split
         data = DataConfig()
         counts = data.training_count(task), data.validation_count(task), data.test_counts(task)[1]

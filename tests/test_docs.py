@@ -20,8 +20,12 @@ from lengthwise.configuration import SHORT_NAMES
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
+from lengthwise.encodings.presets import PRESETS
 from lengthwise.extensions.extension import Extension
 from lengthwise.mixers.mixer import Mixer
+from lengthwise.model.backend import explain
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.config import ModelConfig
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
@@ -132,8 +136,9 @@ def test_every_documented_entry_of_encodings_can_be_read() -> None:
     text = (ROOT / "docs/adding-a-study.md").read_text().split("\n## Schedules")[1].split("\n## ")[0]
     entries = re.findall(r"^\| `(.*?)` \| ", text, flags=re.MULTILINE)
     choices = [read_encoding(tomllib.loads(f"entry = {entry}")["entry"]).resolved() for entry in entries]
-    assert len(choices) == 8 and f"fifth `{choices[4].label}` unless" in text
+    assert len(choices) == 9 and f"fifth `{choices[4].label}` unless" in text
     assert choices[7].label == "mixed" and choices[7].layers == choices[4].layers
+    assert choices[8].label == "smollm3" and all(f"`{name}`" in text for name in PRESETS if name != "smollm3")
 
 
 def test_the_documented_axes_have_as_many_runs_as_they_say(tmp_path: Path) -> None:
@@ -144,8 +149,6 @@ def test_the_documented_axes_have_as_many_runs_as_they_say(tmp_path: Path) -> No
     text = " ".join(page.read_text().split())
     assert "These are 3 x 8 x 2 = 48 runs: `rotary`, `rotary+entmax`, `rotary+ssmax`, `rotary+ssmax+entmax`" in text
     program = f"""
-import os
-os.environ["LENGTHWISE_PATH"] = {str(ROOT / "tests/encodings_outside")!r}
 import lengthwise as lw
 study = lw.load_study("quickstart", {changes!r})
 assert len(study.runs()) == 48
@@ -301,3 +304,15 @@ def test_length_generalization_says_what_the_rows_say() -> None:
     assert row["stopped_early"] == row["n"]
     right = f"{row['right_tokens']} of {row['tokens']:,} tokens right and {row['correct']} of {row['n']} examples"
     assert right in " ".join(page.split())
+
+
+def test_the_page_of_methods_names_all_and_says_how_they_run() -> None:
+    text = (ROOT / "docs/methods.md").read_text()
+    config = ModelConfig(layers=2, width=64, heads=4)
+    for name in registry.encodings.names():
+        (line,) = [line for line in text.splitlines() if f"[`{name}`](" in line]
+        if name in ("sinusoidal", "learned", "none"):
+            continue
+        encoding = build(config, 24, [{"name": name}], Lengths(64, 64)).encoding_at(0)
+        assert explain(encoding, config).split(":")[0] in line.split(" | ")[-2], line
+    assert all(f"`{name}`" in text for name in PRESETS)

@@ -23,6 +23,7 @@ from lengthwise import registry
 from lengthwise.encodings.contribution import Contribution, Rotation, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry
 from lengthwise.errors import UserError
+from lengthwise.extensions.adaptive_temperature import FITTED, inverse_temperature, sharpened
 from lengthwise.extensions.extended import Extended
 from lengthwise.extensions.extension import Extension, contribution_of, extensions_of, wrapped
 from lengthwise.extensions.head_scale import HeadScale
@@ -42,6 +43,7 @@ STYLES = {
 }
 ROTARY = {"name": "rotary", "fraction": 0.5}  # 4 pairs of a head of 16
 SETTINGS: dict[str, dict[str, Any]] = {
+    "adaptive-temperature": {},
     "uniform-scale": {"slope": 0.35},
     "head-scale": {"initial": 1.6},
     "position-interpolation": {"factor": 3.0},
@@ -53,7 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "self-extend": {"group": 4, "window": 6},
 }
 BY_LENGTH = {"dynamic-ntk", "longrope"}
-ROTATING = [name for name in SETTINGS if name not in ("uniform-scale", "head-scale")]
+ROTATING = [name for name in SETTINGS if name not in ("adaptive-temperature", "uniform-scale", "head-scale")]
 
 
 def make_model(*layers: dict[str, Any], style: str = "t5") -> Decoder:
@@ -351,6 +353,26 @@ def test_uniform_scale_counts_tokens_from_one(table: dict[str, Any]) -> None:
     assert contribution_at(constant, positions_BT).scale == 1.2
 
 
+def test_adaptive_temperature_is_the_published_polynomial() -> None:
+    """Against the entropy one row at a time; and not a public copy of it that reads the coefficients backwards."""
+    logits = 2 * draw_normal(1, 1, 5, 40)
+    layout = layout_at(make_model({"name": "none"}).encoding_at(0), torch.arange(5)[None])
+    found = sharpened(logits, layout)
+    for row, sharp in zip(logits[0, 0].tolist(), found[0, 0], strict=True):
+        total = sum(map(math.exp, row))
+        shares = [math.exp(each) / total for each in row]
+        h = -sum(share * math.log(share) for share in shares)
+        beta = max(1.0, -0.037 * h**4 + 0.481 * h**3 - 2.3 * h**2 + 4.917 * h - 1.791) if h > 0.5 else 1.0
+        assert beta > 1.2
+        torch.testing.assert_close(sharp, (beta * torch.tensor(row)).softmax(-1), rtol=1e-4, atol=1e-6)
+    right = inverse_temperature(torch.tensor([0.4, 1.5, 3.0, 4.41, 6.0]))
+    assert right.tolist() == pytest.approx([1, 1.846, 2.25, 2.421, 1], abs=1e-3)
+    backwards = [max(1.0, sum(c * h**power for power, c in enumerate(FITTED))) for h in (1.5, 3.0)]
+    assert backwards == pytest.approx([3.04, 1.0], abs=0.01), "what lowest power first gives"
+    nothing = -math.log(1 / 400)  # of 400 equal items
+    assert float(inverse_temperature(torch.tensor(nothing))) == 1, "where dispersion is worst it does nothing"
+
+
 def test_self_extend_is_the_published_formula() -> None:
     """Logits one at a time: relative positions as they are in the window, in groups beyond it."""
     model = make_model(ROTARY)
@@ -559,9 +581,9 @@ def test_other_frequencies_keep_the_kernel_that_rotates_by_itself(name: str) -> 
 def test_what_is_not_changed_is_not_declared(name: str) -> None:
     """A backend asks what there is: a part that does nothing would cost the fused program."""
     contribution = contribution_of(extend(make_model(ROTARY).encoding_at(0), extension_called(name)))
-    scales = name in ("uniform-scale", "head-scale", "yarn")
-    assert contribution.names == (["rotation", "scale"] if scales else ["rotation"])
-    assert not sdpa_refuses(contribution, torch.zeros(1, 1, 1, 1))
+    more = {"adaptive-temperature": "normalizer", "uniform-scale": "scale", "head-scale": "scale", "yarn": "scale"}
+    assert contribution.names == ["rotation", *([more[name]] if name in more else [])]
+    assert bool(sdpa_refuses(contribution, torch.zeros(1, 1, 1, 1))) == (name == "adaptive-temperature")
 
 
 @torch.no_grad()

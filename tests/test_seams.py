@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from attention_by_hand import CONFIGS, PARTS, ROWS, Declared, decoder_with, draw_tokens, geometry_of, with_noise
 from test_encoding_contract import assert_same_gradients
-from test_encodings_outside import DATA, RECIPE, TASK, steps_of
+from test_methods import DATA, RECIPE, TASK, steps_of
 from torch import Tensor, nn
 
 from lengthwise.encodings.contribution import Contribution, Rotation, Scores

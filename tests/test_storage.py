@@ -95,12 +95,18 @@ def test_what_safetensors_says_is_understood(number: int) -> None:
 def test_what_may_not_be_read_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.json").write_text("{}")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "stat", failing(errno.EACCES))
+        for call in ("open", "stat"):
+            patch.setattr(os, call, failing(errno.EACCES))
         for read in (read_json, read_rows):
             with pytest.raises(RunError, match="not allowed to read"):
                 read(tmp_path / "a.json")
     with monkeypatch.context() as patch:
         patch.setattr(os, "listdir", failing(errno.EACCES))
+        with pytest.raises(RunError, match="not allowed to read"):
+            load_results(tmp_path)
+    (tmp_path / "study.json").write_text("{}")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", failing(errno.EACCES))
         with pytest.raises(RunError, match="not allowed to read"):
             load_results(tmp_path)
     with pytest.raises(UserError, match="no such folder"):

@@ -242,7 +242,8 @@ def test_addition_has_a_bucket_for_each_pair_of_lengths() -> None:
     assert {task.length_of(bucket) for bucket in train} == set(range(1, 9))
     assert {task.length_of(bucket) for bucket in test} == set(range(9, 17))
     assert (task.length_of(316), task.length_of(1603)) == (16, 16)
-    assert task.buckets(Span(100, 120)) == []
+    assert task.buckets(Span(201, 220)) == []
+    assert len(task.buckets(Span(100, 100))) == 199
 
 
 @settings(max_examples=30, deadline=None)

@@ -19,7 +19,7 @@ from lengthwise.cli.language import language_app
 from lengthwise.cli.theory import theory_app
 from lengthwise.door import is_odd, shown, visible
 from lengthwise.errors import UserError
-from lengthwise.listing import component_rows, study_rows, task_rows
+from lengthwise.listing import component_rows, encoding_rows, study_rows, task_rows
 
 if TYPE_CHECKING:
     from lengthwise.records.rows import Results
@@ -88,7 +88,7 @@ def list_command(what: Listed, as_json: AsJson = False) -> None:
     """List the tasks, encodings, placements, mixers, extensions or studies there are."""
     rows = {
         "tasks": task_rows,
-        "encodings": lambda: component_rows(registry.encodings),
+        "encodings": encoding_rows,
         "placements": lambda: component_rows(registry.placements),
         "mixers": lambda: component_rows(registry.mixers),
         "extensions": lambda: component_rows(registry.extensions),

@@ -92,9 +92,10 @@ def draw(
 
 def _all_listed(task: Task, span: Span) -> Examples | None:
     """Every example of these lengths; None where some length has more than can be listed, or splits share them."""
-    if task.shares_examples:
+    buckets = task.buckets(span)
+    if task.shares_examples or any(map(task.shares, buckets)):
         return None
-    listed = [task.all_examples(bucket) for bucket in task.buckets(span)]
+    listed = [task.all_examples(bucket) for bucket in buckets]
     found = [examples for examples in listed if examples is not None]
     return concatenate(found) if found and len(found) == len(listed) else None
 
@@ -154,6 +155,8 @@ def pool(task: Task, listed: Examples, split: Split | None, division: Division =
 
 def is_shared(task: Task, bucket: int, division: Division = BY_LENGTH) -> bool:
     """Whether training, validation and test share the examples of this bucket."""
+    if task.shares(bucket):
+        return True
     if division.overall and division.trained and _all_listed(task, division.trained) is not None:
         return False
     listed = task.all_examples(bucket)
@@ -171,6 +174,8 @@ def _draw_bucket(
     again: bool,
     division: Division,
 ) -> Examples:
+    if task.shares(bucket):
+        split = None
     listed = task.all_examples(bucket)
     if listed is not None:
         candidates = pool(task, listed, split, division)

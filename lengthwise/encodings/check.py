@@ -190,8 +190,8 @@ def _numbers_question(encoding: Encoding, sample: _Sample, gates: Gates | None) 
 def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sample) -> Iterator[Question]:
     """What is asked of each part of a contribution; the hook is named as the part is."""
     B, T, S, layout, geometry = sample.B, sample.T, sample.S, sample.layout, encoding.geometry
-    H, K = geometry.heads, geometry.head_width
-    q_BHTK, k_BHSK = _normal(B, H, T, K), _normal(B, H, S, K)
+    H, G, K = geometry.heads, geometry.key_value_heads, geometry.head_width
+    q_BHTK, k_BHSK, k_BGSK = _normal(B, H, T, K), _normal(B, H, S, K), _normal(B, G, S, K)
     query_BT, key_BS = layout.query_positions_BT, layout.key_positions_BS
     if (rotation := contribution.rotation) is not None:
         asked = {"angles": rotation.angles, "key_angles": rotation.key_angles}
@@ -207,10 +207,10 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
     if contribution.queries is not None:
         yield _all_but_width("queries", partial(contribution.queries, q_BHTK, query_BT), B, H, T)
     if contribution.keys is not None:
-        yield _all_but_width("keys", partial(contribution.keys, k_BHSK, key_BS), B, H, S)
+        yield _all_but_width("keys", partial(contribution.keys, k_BGSK, key_BS), B, G, S)
     if contribution.queries is not None or contribution.keys is not None:
         changed_q = q_BHTK if contribution.queries is None else contribution.queries(q_BHTK, query_BT)
-        changed_k = k_BHSK if contribution.keys is None else contribution.keys(k_BHSK, key_BS)
+        changed_k = k_BGSK if contribution.keys is None else contribution.keys(k_BGSK, key_BS)
         widths = [changed_q.shape[-1], changed_k.shape[-1]]
         yield Question("queries and keys", lambda: widths, "equally wide", lambda x: x[0] == x[1])
     if contribution.scale is not None:
@@ -241,7 +241,7 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
         )
     logits_BHTS = _normal(B, H, T, S)
     if contribution.score is not None:
-        scores = Scores(logits_BHTS, q_BHTK, k_BHSK, layout, geometry.logit_scale, None)
+        scores = Scores(logits_BHTS, q_BHTK, k_BHSK, layout, geometry.logit_scale, contribution.bias(layout))
         yield Question(
             "score",
             partial(contribution.score, scores),
@@ -252,7 +252,15 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
         masked = logits_BHTS.masked_fill(~layout.mask_BTS()[:, None], -math.inf)
         yield _exact("normalizer", partial(contribution.normalizer, masked, layout), "(B, heads, T, S)", B, H, T, S)
     if contribution.output is not None:
-        yield _exact("output", partial(contribution.output, q_BHTK, layout), "(B, heads, T, head width)", B, H, T, K)
+        yield _exact(
+            "output",
+            partial(contribution.output, q_BHTK, replace(layout, own_values=lambda: q_BHTK + 1)),
+            "(B, heads, T, head width)",
+            B,
+            H,
+            T,
+            K,
+        )
 
 
 def _exact(hook: str, ask: Callable[[], Any], letters: str, *sizes: int) -> Question:

@@ -5,6 +5,7 @@
     ["rotary", "none"]                    a schedule, cycled over the layers
     [["rotary", "window", "ssmax"]]       several methods in each layer
     { layers = [...], label = "mine" }    any of these, with the name that results carry
+    "smollm3"                             a published choice of encodings: see `presets`
 
 Where a layer would have an encoding, a mixer may be named (`gated-recurrence`): it replaces attention.
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lengthwise import configuration, registry
+from lengthwise.encodings.presets import PRESETS
 from lengthwise.errors import UserError
 from lengthwise.records.names import refuse_unfit
 
@@ -62,6 +64,8 @@ def words_of(layers: Sequence[Methods]) -> str:
 
 def read_encoding(choice: Any) -> EncodingChoice:
     """What a study or a setting says, in any of the ways above; the encodings in it exist."""
+    if isinstance(choice, str) and (preset := PRESETS.get(choice.lower())) and choice not in registry.encodings.entries:
+        return EncodingChoice(choice.lower(), read_encoding(preset.layers).layers)
     if isinstance(choice, Mapping) and "layers" in choice:
         return _labelled(choice)
     if isinstance(choice, list | tuple):

@@ -217,10 +217,16 @@ def _both_scores(first: ChangeOfScores | None, second: ChangeOfScores | None) ->
 
 def rotate(x_BHTK: Tensor, angles_BTP: Tensor, pairs: Pairs, magnitude_BTP: Tensor | None = None) -> Tensor:
     """Pairs of the first 2P entries rotated by their angles, in fp32; the rest as it was."""
-    cosine, sine = angles_BTP[:, None].cos(), angles_BTP[:, None].sin()
-    if magnitude_BTP is not None:
-        cosine, sine = cosine * magnitude_BTP[:, None], sine * magnitude_BTP[:, None]
-    width = 2 * angles_BTP.shape[-1]
+    magnitude_B1TP = None if magnitude_BTP is None else magnitude_BTP[:, None]
+    return rotate_heads(x_BHTK, angles_BTP[:, None], pairs, magnitude_B1TP)
+
+
+def rotate_heads(x_BHTK: Tensor, angles_BHTP: Tensor, pairs: Pairs, magnitude_BHTP: Tensor | None = None) -> Tensor:
+    """The same by angles of each head."""
+    cosine, sine = angles_BHTP.cos(), angles_BHTP.sin()
+    if magnitude_BHTP is not None:
+        cosine, sine = cosine * magnitude_BHTP, sine * magnitude_BHTP
+    width = 2 * angles_BHTP.shape[-1]
     rotated, rest = x_BHTK.float().split([width, x_BHTK.shape[-1] - width], dim=-1)
     if pairs == "interleaved":
         a, b = rotated[..., 0::2], rotated[..., 1::2]

@@ -34,8 +34,14 @@ class Geometry:
     """What attention logits are multiplied by before any bias: 1/sqrt(head width), or 1 in the T5 style."""
     embedding_deviation: float = 1.0
     """Standard deviation of the initial token embeddings."""
+    groups: int = 0
+    """Heads of keys and values; 0 for as many as there are query heads."""
     counting: Counting = WHOLE
     """What positions count, where they are not whole; see `Encoding.takes`."""
+
+    @property
+    def key_value_heads(self) -> int:
+        return self.groups or self.heads
 
     def in_tokens(self, positions: Tensor) -> Tensor:
         """Positions, or distances, in fp32, where they may be fractions of one."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lengthwise.errors import UserError
@@ -56,6 +57,8 @@ class AttentionLayout:
     """Which keys the queries are, by index; None for the last ones. See `own_key_T`."""
     window: int | tuple[int, ...] | None = None
     """Keys at this distance and beyond are hidden by another method of the layer; see `Contribution.window`."""
+    own_values: Callable[[], Tensor] | None = None
+    """Makes the values (B, H, T, K) of the queries' own tokens; only for a change of the output."""
     sums: Callable[[Tensor], Tensor] = _running_sums
     """Numbers of tokens (B, S, C) to their sums in fp32, up to each token; a backend may have a faster program."""
     _said: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
@@ -148,6 +151,23 @@ class AttentionLayout:
         sums_BSC = self.sums(numbers_BSC.gather(1, order_BSC))
         return torch.zeros_like(sums_BSC).scatter(1, order_BSC, sums_BSC)
 
+    def earlier(self, numbers_BSC: Tensor, back: int) -> Tensor:
+        """Numbers of the token `back` places before each token in its own sequence; 0 where there is none."""
+        if self.key_segments_BS is None or self.consecutive:
+            return _moved(numbers_BSC, self.key_segments_BS, back)
+        segments_BS = self.key_segments_BS
+        order_BS = self.once(None, "by segment", lambda: segments_BS.argsort(dim=1, stable=True))
+        order_BSC = order_BS[..., None].expand_as(numbers_BSC)
+        moved_BSC = _moved(numbers_BSC.gather(1, order_BSC), segments_BS.gather(1, order_BS), back)
+        return torch.zeros_like(moved_BSC).scatter(1, order_BSC, moved_BSC)
+
+    def same_sequence_SS(self) -> Tensor:
+        """Whether a key (first S) is of the same sequence as another and later than it: (B or 1, S, S)."""
+        index_S = torch.arange(self.key_positions_BS.shape[1], device=self.key_positions_BS.device)
+        later_SS = (index_S[:, None] > index_S)[None]
+        segments_BS = self.key_segments_BS
+        return later_SS if segments_BS is None else later_SS & (segments_BS[:, :, None] == segments_BS[:, None])
+
     def at_layer(self, layer: int, layer_input_BTD: Tensor, token_numbers_BSC: Tensor | None) -> "AttentionLayout":
         """The same pass, as a layer sees it."""
         return replace(self, layer=layer, layer_input_BTD=layer_input_BTD, token_numbers_BSC=token_numbers_BSC)
@@ -203,6 +223,16 @@ class AttentionLayout:
         if key not in self._said:
             self._said[key] = (asked, ask())  # what was asked is kept: a number of its own must stay its own
         return cast(A, self._said[key][1])
+
+
+def _moved(numbers_BSC: Tensor, segments_BS: Tensor | None, back: int) -> Tensor:
+    """By some places within each sequence, where the tokens of a sequence lie side by side."""
+    length = numbers_BSC.shape[1]
+    moved_BSC = F.pad(numbers_BSC, (0, 0, back, 0))[:, :length]
+    if segments_BS is None:
+        return moved_BSC
+    same_BS = segments_BS == F.pad(segments_BS, (back, 0), value=-1)[:, :length]
+    return moved_BSC * same_BS[..., None]
 
 
 def distances(query_BT: Tensor, key_BS: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ queries, keys and values together, X = 3 for these three, P tokens of the batch 
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar
 
 import torch
@@ -58,6 +58,7 @@ class Attention(nn.Module):
         """The mixed values of all heads, side by side."""
         contribution = layout.contribution(here.encoding)
         joined_BTC = self.projection(x_BTD)
+        own_values = partial(self._own_values, joined_BTC)
         in_kernel = here.backend == "kernel" and here.trace is None
         in_kernel = in_kernel and not kernel_refuses(contribution, layout, self.config)
         if in_kernel and reads_projection(contribution, self.config):
@@ -78,8 +79,15 @@ class Attention(nn.Module):
                 parts = (q_BHTK, k_BHSK, v_BHSK, here.encoding, layout, self.config.logit_scale, here.ops)
                 mixed_BTHK = attend(*parts, here.trace, here.backend).transpose(1, 2)
         if contribution.output is not None:
-            mixed_BTHK = contribution.output(mixed_BTHK.transpose(1, 2), layout).transpose(1, 2)
+            known = replace(layout, own_values=own_values)
+            mixed_BTHK = contribution.output(mixed_BTHK.transpose(1, 2), known).transpose(1, 2)
         return mixed_BTHK.flatten(-2)
+
+    def _own_values(self, joined_BTC: Tensor) -> Tensor:
+        """(B, H, T, K)."""
+        values_BTC = joined_BTC[..., -self.sizes["value"] :]
+        values_BGTK = values_BTC.unflatten(-1, (-1, self.config.head_width)).transpose(1, 2)
+        return values_BGTK.repeat_interleave(self.config.heads // self.config.groups, dim=1)
 
     def queries_and_keys(self, x_BTD: Tensor, contribution: Contribution, layout: AttentionLayout) -> Sequence[Tensor]:
         """As they are multiplied: (B, H, T, K) each."""

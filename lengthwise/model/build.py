@@ -60,6 +60,7 @@ def build(
         trained_context=lengths.trained,
         logit_scale=config.logit_scale,
         embedding_deviation=config.embedding_deviation,
+        groups=config.groups,
         counting=counting,
     )
     for table in layers:

@@ -279,13 +279,16 @@ def _holder(file: Path) -> str:
 
 
 def _folders(path: str) -> list[str]:
-    """Names of the folders in a folder; none where it may not be looked into. A third of the time of `Path.glob`."""
+    """Names of the folders in a folder. A third of the time of `Path.glob`."""
     found = []
-    with contextlib.suppress(PermissionError, FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):  # a link that leads nowhere
-                if entry.is_dir():
-                    found.append(entry.name)
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # a link that leads nowhere
+                    if entry.is_dir():
+                        found.append(entry.name)
+    except PermissionError as error:  # its runs would be missing from every table, without a word
+        raise RunError(f"not allowed to read {path}; ask its owner, or give another folder") from error
     return found
 
 

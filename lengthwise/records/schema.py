@@ -161,10 +161,22 @@ def _surely_between(columns: Mapping[str, tuple[Any, ...]]) -> bool:
 
 # Descriptions of runs
 
+
+@dataclass(frozen=True)
+class MethodsOfLayer(Schema):
+    """The table of an encoding, or several of them as `methods`."""
+
+    def checked(self, value: Any, where: str) -> Any:
+        several = isinstance(value, dict) and "methods" in value
+        schema = Table({"methods": List(_METHOD, most=100)}) if several else _METHOD
+        return schema.checked(value, where)
+
+
+_METHOD = Table({"name": NAME})
 SETTINGS = Table(
     {
         "task": Table({"name": NAME}),
-        "encoding": List(Table({"name": NAME}), most=10_000),
+        "encoding": List(MethodsOfLayer(), most=10_000),
         "model": Table(
             {},
             {

@@ -1,23 +1,28 @@
-"""Addition of two whole numbers, and how the tasks of numbers write them: one symbol a digit."""
+"""Addition of whole numbers in several formats, and how the tasks of numbers write them: one symbol a digit."""
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from lengthwise.data.examples import ABSENT, STEP_PARTS, Column, Part
+from lengthwise.data.examples import ABSENT, STEP_PARTS, Column, Examples, Part
 from lengthwise.data.scratchpad import Step, step_columns, with_steps
 from lengthwise.data.vocabulary import TIE
 from lengthwise.tasks.task import Span, Task
+from lengthwise.tasks.words import MOST, words
 
 COMMA, STOP = TIE + ",", TIE + "."
 DIGITS = tuple("0123456789")
 TOTALS = tuple(str(total) for total in range(20))
 """What two digits and a carry can be together; in a computation of `addition` such a number is one word."""
 ANSWER = "The answer is"
-MOST_DIGITS = 99
-"""A bucket's code has two decimal places for each operand."""
+MOST_DIGITS = 200
+MOST_OPERANDS = 10
+"""The sum of as many numbers has at most one digit more than the longest."""
+LONG = 1_000_000
+"""A bucket's code has two decimal places for each operand; above this, for operands of 100 digits or more, three."""
 
 
 class Numbers(Task):
@@ -73,8 +78,18 @@ def random_digits(digits: int, count: int, generator: np.random.Generator) -> np
     return drawn
 
 
+def bucket_of(i: int, j: int) -> int:
+    """The bucket of operands with i and j digits."""
+    return 100 * i + j if max(i, j) < 100 else LONG + 1000 * i + j
+
+
+def digits_of(bucket: int) -> tuple[int, int]:
+    """How many digits the two operands of a bucket have: the inverse of `bucket_of`."""
+    return divmod(bucket, 100) if bucket < LONG else divmod(bucket - LONG, 1000)
+
+
 class Addition(Numbers):
-    """The sum of two numbers; the first has exactly i digits, the second exactly j, uniform among those.
+    """The sum of two numbers; the first has exactly i digits, the second exactly j, uniform among those. Or of more.
 
     Examples:
         Compute 5 3 7 + 1 9 ? -> The answer is 5 5 6.
@@ -86,6 +101,16 @@ class Addition(Numbers):
     Steps go from the last digits to the first; a sum in a computation is one word, as published:
 
         in 7, 9 comp 7 + 9 + carry = 16 + 0 = 16 out 6 [ carry: 1 ] re 5 3 + 1
+
+    Other formats, in any combination, have no steps. `reversed` writes the least significant digit first. `padded`
+    gives all operands as many digits as the longest, and the sum one more. `hints = k` puts one of k words before each
+    digit, the same for the same significance, a random block of neighbours in every example. `sentence = false` leaves
+    out the words of the answer. All four with k = 4:
+
+        Compute station 7 cooling 3 little 5 + station 9 cooling 1 little 0 =   station 6 cooling 5 little 5 picnic 0
+
+    With `operands` above 2 each has 1 to n digits and at least one has n, all equally likely; a bucket is n. The track
+    `significance` is 1 for the last digit of a number, 2 for the one before it, and 0 for what is no digit.
     """
 
     name = "addition"
@@ -95,32 +120,154 @@ class Addition(Numbers):
     length_means = "digits of the longer operand"
     published_counts = (100_000, 14_944, 9_984)
     step_parts = STEP_PARTS
+    titled = later_settings = ("reversed", "padded", "hints", "operands", "sentence")
+
+    @dataclass(frozen=True)
+    class Config:
+        reversed: bool = False
+        padded: bool = False
+        hints: int = 0
+        operands: int = 2
+        sentence: bool = True
+
+        def __post_init__(self) -> None:
+            if not (self.hints == 0 or 3 <= self.hints <= MOST):
+                raise ValueError(
+                    f"hints is 0, or how many hint symbols there are: two more than digits at least, 3 to {MOST}, "
+                    f"not {self.hints}"
+                )
+            if not 2 <= self.operands <= MOST_OPERANDS:
+                raise ValueError(f"operands must be 2 to {MOST_OPERANDS}, not {self.operands}")
+
+    config: Config
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        self.published_format = self.config == self.Config()
+        if not self.published_format:
+            self.step_parts = ()  # type: ignore[misc]
 
     def symbols(self) -> Iterable[str]:
         own = ["Compute", "+", "?", *TOTALS, *ANSWER.split(), STOP, COMMA, "=", "carry", "carry:"]
-        return with_steps(own, self.step_parts)
+        hints = words(self.config.hints) if self.config.hints else []
+        return [*with_steps(own, STEP_PARTS), *hints]
 
     def buckets(self, span: Span) -> list[int]:
-        operand = range(1, min(span.last, MOST_DIGITS) + 1)
-        return [100 * i + j for i in operand for j in operand if max(i, j) >= span.first]
+        most = min(span.last, MOST_DIGITS, *([self.config.hints - 1] if self.config.hints else []))
+        if self.config.operands > 2:
+            return list(range(span.first, most + 1))
+        operand = range(1, most + 1)
+        return [bucket_of(i, j) for i in operand for j in operand if max(i, j) >= span.first]
 
     def length_of(self, bucket: int) -> int:
-        return max(divmod(bucket, 100))
+        return bucket if self.config.operands > 2 else max(digits_of(bucket))
 
     def draw(self, bucket: int, count: int, generator: np.random.Generator) -> list[Column]:
-        i, j = divmod(bucket, 100)
-        return self.columns(random_digits(i, count, generator), random_digits(j, count, generator))
+        if self.config.operands > 2:
+            numbers, sizes = self.several(bucket, count, generator)
+        else:
+            i, j = digits_of(bucket)
+            a, b = random_digits(i, count, generator), random_digits(j, count, generator)
+            if self.published_format:
+                return self.columns(a, b)
+            places = max(i, j)
+            padded = [np.pad(digits, ((0, 0), (places - digits.shape[1], 0))) for digits in (a, b)]
+            numbers, sizes = np.stack(padded, axis=1), np.broadcast_to([i, j], (count, 2))
+        return self.in_format(numbers, sizes, self.blocks(numbers.shape[2], count, generator))
+
+    def several(self, places: int, count: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Digits (examples, operands, places), 0 before the first digit, and how many digits each operand has."""
+        shape = (count, self.config.operands)
+        sizes = generator.integers(1, places + 1, size=shape)
+        sizes[np.arange(count), generator.integers(self.config.operands, size=count)] = places
+        numbers = generator.integers(10, size=(*shape, places), dtype=np.int32)
+        first = (places - sizes)[..., None]
+        leading = generator.integers(1, 10, size=(*shape, 1), dtype=np.int32)
+        column = np.arange(places)
+        numbers = np.where((column == first) & (sizes > 1)[..., None], leading, numbers)
+        return np.where(column < first, 0, numbers), sizes
+
+    def blocks(self, places: int, count: int, generator: np.random.Generator) -> np.ndarray | None:
+        """The number of the first hint of each example; None without hints."""
+        if not self.config.hints:
+            return None
+        return generator.integers(self.config.hints - places, size=(count, 1))
 
     def every(self, bucket: int) -> list[Column] | None:
-        if bucket != 101:  # the only one with too few examples (100) to keep splits apart
-            return None
+        if bucket != 101 or self.config.operands > 2 or self.config.hints:
+            return None  # the only one with too few examples (100) to keep splits apart
         a, b = np.divmod(np.arange(100), 10)
-        return self.columns(a[:, None], b[:, None])
+        if self.published_format:
+            return self.columns(a[:, None], b[:, None])
+        return self.in_format(np.stack([a, b], axis=1)[..., None], np.ones((100, 2), dtype=np.int64), None)
 
     def chance(self, bucket: int) -> float:
         """One of the sums that numbers of so many digits can have, from smallest to greatest."""
-        (least_a, most_a), (least_b, most_b) = (bounds(digits) for digits in divmod(bucket, 100))
-        return 1 / (most_a + most_b - least_a - least_b + 1)
+        others = [(0, 10**bucket - 1)] * (self.config.operands - 1)
+        ranges = [bounds(bucket), *others] if others[1:] else [bounds(digits) for digits in digits_of(bucket)]
+        return 1 / (sum(most for _, most in ranges) - sum(least for least, _ in ranges) + 1)
+
+    def in_format(self, numbers: np.ndarray, sizes: np.ndarray, blocks: np.ndarray | None) -> list[Column]:
+        """From digits (examples, operands, places), how many of them are written, and the first hint, if there are any.
+
+        The sum is made digit by digit, so any is exact.
+        """
+        count, operands, places = numbers.shape
+        total = np.zeros((count, places + 1), dtype=np.int32)
+        for place in reversed(range(places)):
+            total[:, place + 1] += numbers[:, :, place].sum(axis=1)
+            total[:, place], total[:, place + 1] = np.divmod(total[:, place + 1], 10)
+        if self.config.padded:
+            sizes, size = np.full_like(sizes, places), np.full(count, places + 1)
+        else:
+            size = places + 1 - np.minimum((np.cumsum(total, axis=1) == 0).sum(axis=1), places)
+        written = [self.digits_in_format(numbers[:, i], sizes[:, i], places, blocks) for i in range(operands)]
+        sides = [piece for ids in written for piece in (ids, "+")]
+        result = self.digits_in_format(total, size, places, blocks)
+        sentence = self.config.sentence
+        return [
+            (Part.ANCHOR, self.fixed("Compute")),
+            (Part.PROMPT, self.beside(*sides[:-1], "?" if sentence else "=")),
+            *(self.answer(result) if sentence else [(Part.ANSWER, result)]),
+        ]
+
+    def digits_in_format(
+        self, digits: np.ndarray, size: np.ndarray, places: int, blocks: np.ndarray | None
+    ) -> np.ndarray:
+        """Ids of the last `size` digits of each row, each with its hint; hints follow each other in reading order."""
+        significance = np.arange(digits.shape[1])[::-1]
+        present = significance < size[:, None]
+        ids = np.where(present, self.digits(digits), ABSENT)[..., None]
+        if blocks is not None:
+            order = significance if self.config.reversed else places - significance
+            hints = np.where(present, self.vocabulary.id(words(1)[0]) + blocks + order, ABSENT)
+            ids = np.concatenate([hints[..., None], ids], axis=2)
+        if self.config.reversed:
+            ids = ids[:, ::-1]
+        return ids.reshape(len(ids), -1)
+
+    def tracks(self, examples: Examples) -> dict[str, np.ndarray]:
+        """`significance` of each digit and of its hint, counted from 1 in its number; 0 for all else."""
+        zero = self.vocabulary.id("0")
+        is_digit = (examples.tokens >= zero) & (examples.tokens < zero + 10)
+        is_part = is_digit | (examples.tokens >= self.vocabulary.id(words(1)[0]) if self.config.hints else False)
+        begins = np.flatnonzero(is_part & ~np.concatenate([[False], is_part[:-1]]))
+        if not len(begins):
+            return {"significance": np.zeros(len(examples.tokens), dtype=np.int64)}
+        number = np.maximum(np.searchsorted(begins, np.arange(len(is_part)), side="right") - 1, 0)
+        before = np.cumsum(is_digit) - is_digit
+        index = before - before[begins][number]  # among the digits of a number; prompts never begin with one
+        size = np.add.reduceat(is_digit, begins, dtype=np.int64)[number]
+        return {"significance": np.where(is_part, index + 1 if self.config.reversed else size - index, 0)}
+
+    def read_answer(self, text: str) -> str | None:
+        """The digits as they are written, without spaces and hints."""
+        if self.config.sentence and not self.config.hints:
+            return super().read_answer(text)
+        hint = r"[a-z]+ " if self.config.hints else ""
+        form = rf"{hint}[0-9](?: {hint}[0-9])*"
+        found = re.fullmatch(rf"{ANSWER} ({form})\." if self.config.sentence else f"({form})", text)
+        return "".join(re.findall(r"[0-9]", found.group(1))) if found else None
 
     def columns(self, a: np.ndarray, b: np.ndarray) -> list[Column]:
         """From digits (examples, i) and (examples, j), as written; the sum is made digit by digit, so any is exact."""

@@ -29,6 +29,8 @@ def check(task: Task, train: Span, test: Span) -> None:
         again = tuple(task.symbols()) == tuple(task.symbols())
     if not again:
         raise UserError(f"{written_in(what, cls)}: symbols must be the same when they are asked for twice")
+    with asking(what, cls, "refuse_spans"):
+        task.refuse_spans(train, test)
     for span in (train, test):
         with asking(what, cls, "buckets"):
             buckets = sorted(task.buckets(span), key=task.length_of)

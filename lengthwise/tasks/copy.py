@@ -5,10 +5,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from lengthwise.data.examples import Column, Part
+from lengthwise.data.examples import Column, Examples, Part
 from lengthwise.tasks.task import Span, Task
 from lengthwise.tasks.words import MOST, words
 
@@ -16,10 +17,18 @@ SEPARATOR = "[SEP]"
 NEXT = "[NEXT]"
 
 
+def place_within(examples: Examples, chosen: np.ndarray) -> np.ndarray:
+    """How many chosen symbols of the same example stand before each symbol."""
+    before = np.cumsum(chosen) - chosen
+    return before - np.repeat(before[examples.starts[:-1]], examples.sizes)
+
+
 class Copy(Task):
     """What all copy and reverse tasks share: `FIRST_WORD t1 .. tn [SEP]`, then symbols."""
 
     first_word = "Copy:"
+    named_before: ClassVar[int] = 0
+    """Symbols that the prompt names before the source."""
     train_lengths = Span(2, 20)
     test_lengths = Span(21, 40)
     length_means = "number of source symbols"
@@ -50,6 +59,19 @@ class Copy(Task):
             (Part.PROMPT, self.fixed(SEPARATOR)),
             *((Part.ANSWER, piece) for piece in target),
         ]
+
+    def tracks(self, examples: Examples) -> dict[str, np.ndarray]:
+        """`index`: 1, 2 and so on for the source symbols, for each target symbol that of the one it copies, else 0."""
+        content = examples.tokens >= self.first_symbol
+        source, target = content & (examples.parts == Part.PROMPT), content & (examples.parts > Part.PROMPT)
+        shown = np.maximum(1 + place_within(examples, source) - self.named_before, 0)
+        size = np.repeat(examples.buckets, examples.sizes)
+        copied = self.copied_index(place_within(examples, target), size)
+        return {"index": np.where(source, shown, np.where(target, copied, 0))}
+
+    def copied_index(self, place: np.ndarray, size: np.ndarray) -> np.ndarray:
+        """Which source symbol, from 1, a target symbol shows. `place`: in the target, from 0; `size`: of the source."""
+        return 1 + place % size
 
     def random_words(self, length: int, count: int, generator: np.random.Generator) -> np.ndarray:
         return self.first_symbol + generator.integers(self.config.symbols, size=(count, length), dtype=np.int32)
@@ -113,6 +135,7 @@ class Replace(Copy):
 
     name = "copy.replace"
     published_split = "rdc"
+    named_before = 2
     published_counts = (100_000, 14_114, 10_000)
 
     @dataclass(frozen=True)

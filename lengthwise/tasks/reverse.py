@@ -18,6 +18,9 @@ class Reverse(Copy):
     def target(self, source: np.ndarray) -> list[np.ndarray]:
         raise NotImplementedError
 
+    def copied_index(self, place: np.ndarray, size: np.ndarray) -> np.ndarray:
+        return size - place % size
+
 
 class Words(Reverse):
     """n symbols; the target is the sequence backwards.
@@ -62,3 +65,6 @@ class AndBack(Reverse):
 
     def target(self, source: np.ndarray) -> list[np.ndarray]:
         return [source[:, ::-1], self.fixed(NEXT), source]
+
+    def copied_index(self, place: np.ndarray, size: np.ndarray) -> np.ndarray:
+        return np.where(place < size, size - place, 1 + place % size)

@@ -30,6 +30,18 @@ MOST_LISTED = 499
 """A longer list of all examples is not needed: from 500 on the splits can be kept apart without one."""
 
 
+def same_items(k: int, length: int) -> float:
+    """The probability that two lists of independent items, of k equally likely ones, hold the same items.
+
+    Item i stands m_i times in both lists: (n!)^2 / k^2n times the sum of 1 / (m_1!)^2 .. (m_k!)^2.
+    """
+    sums = [Fraction(1)]  # coefficient n of the k-th power of the series with coefficients 1 / (m!)^2
+    for n in range(1, length + 1):
+        terms = (sums[n - m] * (k * m - (n - m)) / factorial(m) ** 2 for m in range(1, n + 1))
+        sums.append(sum(terms, Fraction(0)) / n)
+    return float(sums[length] * Fraction(factorial(length), k**length) ** 2)
+
+
 class Sort(Task):
     """What both sort tasks share; a subclass says what its items are and how they are written."""
 
@@ -111,16 +123,8 @@ class Sort(Task):
         return np.concatenate([left, ids, right], axis=1)
 
     def chance(self, length: int) -> float:
-        """Exact match of a guesser who sorts a list of their own, drawn as the prompt's: both must hold the same items.
-
-        Of k items, item i stands m_i times in both lists: (n!)^2 / k^2n times the sum of 1 / (m_1!)^2 .. (m_k!)^2.
-        """
-        k = len(self.spellings)
-        sums = [Fraction(1)]  # coefficient n of the k-th power of the series with coefficients 1 / (m!)^2
-        for n in range(1, length + 1):
-            terms = (sums[n - m] * (k * m - (n - m)) / factorial(m) ** 2 for m in range(1, n + 1))
-            sums.append(sum(terms, Fraction(0)) / n)
-        return float(sums[length] * Fraction(factorial(length), k**length) ** 2)
+        """Exact match of a guesser who sorts a list of their own, drawn as the prompt's."""
+        return same_items(len(self.spellings), length)
 
     def read_answer(self, text: str) -> str | None:
         """The items, joined by commas, the digits of a number without spaces between them."""

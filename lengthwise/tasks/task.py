@@ -1,7 +1,7 @@
 """The contract of a task: how examples of a given length are drawn, and what their length means."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -55,6 +55,10 @@ class Task:
     """Whether an example has at least as many tokens as its length says; a file may call anything a length."""
     step_parts: ClassVar[tuple[Part, ...]] = ()
     """The parts that a step of this task has; none for a task without scratchpad."""
+    later_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings that results are older than: at their defaults they are not recorded, so that runs keep their names."""
+    titled: ClassVar[tuple[str, ...]] = ()
+    """Settings that results show beside the name where they are not the defaults: they make another task of it."""
 
     @dataclass(frozen=True)
     class Config:
@@ -95,6 +99,16 @@ class Task:
         """How many examples a bucket gets, relative to the others; published sets spread them equally."""
         return 1.0
 
+    def shares(self, bucket: int) -> bool:
+        """Whether training, validation and test may share examples of this bucket.
+
+        For tasks with a kind of example that is too rare to be kept apart: else no test of seen lengths would have it.
+        """
+        return False
+
+    def refuse_spans(self, train: Span, test: Span) -> None:
+        """Raises a UserError where the settings do not suit the lengths of training and test."""
+
     def tracks(self, examples: Examples) -> dict[str, np.ndarray]:
         """What a placement may want to know of the symbols, by name: whole numbers beside `examples.tokens`.
 
@@ -114,8 +128,11 @@ class Task:
 
     @property
     def title(self) -> str:
-        """What results call it."""
-        return self.name
+        """What results call it: `flip_flop(ignore=0.98)`."""
+        defaults = {field.name: field.default for field in fields(self.config)} if self.titled else {}
+        told = [(name, getattr(self.config, name)) for name in self.titled]
+        changed = ",".join(f"{name}={value}" for name, value in told if value != defaults[name])
+        return f"{self.name}({changed})" if changed else self.name
 
     def examples(self, bucket: int, count: int, generator: np.random.Generator) -> Examples:
         return assemble(bucket, count, self.draw(bucket, count, generator))

@@ -1,7 +1,6 @@
-"""Methods that a user might bring, each in a file of at most 60 lines that nothing else knows of.
+"""Methods after the first six encodings, and one that a user might bring: each equals its formula and trains.
 
-CoPE, FoX, FIRE, SSMax, entmax, xPos, gated attention, three methods in one layer, and ALiBi at randomised positions:
-each keeps the contract, equals its formula and trains in a fleet.
+The contract of encodings is tested in `test_encoding_contract`.
 """
 
 import math
@@ -17,20 +16,23 @@ import pytest
 import torch
 from attention_by_hand import CONFIGS, ROWS, draw_tokens, read_by_hand, with_noise
 from conftest import OUTSIDE, small_study
-from formulas_outside import FORMULAS, Alibi
+from formulas import BROUGHT, FORMULAS, Alibi
 from torch import Tensor
 
 import lengthwise as lw
+from lengthwise.encodings.entmax import entmax_by_bisection, entmax_by_sorting
 from lengthwise.encodings.layout import AttentionLayout
+from lengthwise.encodings.presets import PRESETS
 from lengthwise.executors.local import run_study
 from lengthwise.model import attention
 from lengthwise.model.attention import attention_weights
 from lengthwise.model.backend import explain
-from lengthwise.model.build import Lengths, build
+from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
 from lengthwise.model.trace import Trace
-from lengthwise.records.rows import load_results
+from lengthwise.records.rows import collect, load_results
+from lengthwise.report.export import write_report
 from lengthwise.study import load_study, make_task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.examples_of import test_of as examples_of_the_test
@@ -44,23 +46,31 @@ TESTS = Path(__file__).parent
 NAMES = sorted(FORMULAS)
 LENGTH = 9
 POSITIONS = {"consecutive": list(range(LENGTH)), "gapped": [1, 2, 5, 6, 7, 11, 12, 18, 20]}
-SMALL: dict[str, dict[str, Any]] = {"cope": {"rows": 3}, "fire": {"threshold": 4}, "window-rotary-ssmax": {"window": 3}}
+SMALL: dict[str, dict[str, Any]] = {
+    "chunk": {"size": 4},
+    "cope": {"rows": 3},
+    "fire": {"threshold": 4},
+    "llama4-temperature": {"step": 3},
+    "t5-interpolated": {"buckets": 6, "max_distance": 8},
+    "window": {"size": 3},
+    "window-rotary-ssmax": {"window": 3},
+}
 """Settings under which a sequence of nine tokens meets what else only a long one meets."""
 
 
 def make_model(name: str, config: str) -> Decoder:
-    return with_noise(build(CONFIGS[config], ROWS, [{"name": name, **SMALL.get(name, {})}], Lengths(64, 64)))
+    return with_noise(build(CONFIGS[config], ROWS, [{"name": name, **SMALL.get(name, {})}], Lengths(4, 64)))
 
 
 def test_each_is_one_short_file() -> None:
     files = [path for path in OUTSIDE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     names = {path.stem.replace("_", "-") for path in files if path.suffix == ".py"}
-    assert names == set(NAMES) and len(files) == len(NAMES) + 1
+    assert names == set(BROUGHT) and len(files) == len(BROUGHT) + 1
     for path in files:
         assert len(path.read_text().splitlines()) <= 60, path
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BROUGHT)
 def test_it_keeps_the_contract_of_encodings(name: str) -> None:
     """The same tests as for encodings that come with the package, in a process that finds the file."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", f"[{name}-"]
@@ -124,7 +134,9 @@ def test_some_queries_get_what_all_get(name: str, monkeypatch: pytest.MonkeyPatc
 def test_it_says_how_it_is_run(name: str) -> None:
     config = ModelConfig(layers=2, width=64, heads=4)
     said = explain(build(config, ROWS, [{"name": name}], Lengths(64, 64)).encoding_at(0), config)
-    eager = {"cope": "scores are changed", "fire": "scores are changed", "entmax": "weights are not a softmax"}
+    eager = dict.fromkeys(("chunk", "cope", "fire", "path"), "scores are changed")
+    eager |= dict.fromkeys(("asentmax", "entmax", "sink", "stick-breaking"), "weights are not a softmax")
+    eager["pope"] = "queries and keys are not as wide as values"
     assert said == (f"eager: {eager[name]}" if name in eager else "fused")
 
 
@@ -141,11 +153,78 @@ def test_extensions_go_on_it(name: str) -> None:
     assert (doubled(tokens) - model(tokens)).abs().max() > 1e-3
 
 
+@torch.no_grad()
+def test_dape_changes_logits_by_what_all_heads_say() -> None:
+    """A query and a key at a time: the network reads the logits and the biases of all heads."""
+    model, tokens = with_noise(build(CONFIGS["t5"], ROWS, [{"name": "dape"}], Lengths(64, 64))), draw_tokens(1, LENGTH)
+    trace = Trace()
+    model(tokens, trace=trace)
+    encoding: Any = model.encoding_at(0)
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    x_TD = block.attention_norm(model.embedding(tokens[0]))
+    q_HTK, k_HTK = (
+        (x_TD @ block.attention.projection.weight)[:, part * 32 : (part + 1) * 32].view(LENGTH, 4, 8).transpose(0, 1)
+        for part in (0, 1)
+    )
+    for t in range(LENGTH):
+        for s in range(t + 1):
+            logits = [float(q_HTK[h, t] @ k_HTK[h, s]) * model.config.logit_scale for h in range(4)]
+            p, a = (torch.nn.functional.softplus(raw) for raw in (encoding.base.raw_p, encoding.base.raw_a))
+            biases = [-float(p[h]) * math.log(1 + float(a[h]) * (t - s)) for h in range(4)]
+            inner = encoding.inner.weight @ torch.tensor([*logits, *biases]) + encoding.inner.bias
+            inner = torch.where(inner > 0, inner, 0.01 * inner)
+            outer = encoding.outer.weight @ inner + encoding.outer.bias
+            wanted = torch.tensor(logits) + torch.tensor(biases) + outer
+            torch.testing.assert_close(trace.layers[0].logits_BHTS[0, :, t, s], wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0, 3.0])
+def test_entmax_of_any_alpha_sums_to_one_and_has_its_gradient(alpha: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(4, 9, generator=generator, dtype=torch.float64)).requires_grad_()
+    weights = entmax_by_bisection(logits, alpha)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-9)
+    if alpha == 1.5:
+        torch.testing.assert_close(weights, entmax_by_sorting(logits), rtol=0, atol=1e-7)
+    if alpha == 2.0:  # sparsemax: the nearest point of the simplex
+        torch.testing.assert_close(weights, _nearest_in_simplex(logits.detach()), rtol=0, atol=1e-9)
+    direction = torch.randn(4, 9, generator=generator, dtype=torch.float64)
+    (slope,) = torch.autograd.grad((weights * direction).sum(), logits)
+    step = 1e-6 * torch.randn(4, 9, generator=generator, dtype=torch.float64)
+    moved = entmax_by_bisection(logits.detach() + step, alpha) - entmax_by_bisection(logits.detach() - step, alpha)
+    torch.testing.assert_close((moved * direction).sum(-1) / 2, (slope * step).sum(-1), rtol=1e-3, atol=1e-10)
+
+
+def _nearest_in_simplex(points: Tensor) -> Tensor:
+    """By what its multiplier must be, tried for every size of the support."""
+    found = []
+    for point in points:
+        falling = sorted(point.tolist(), reverse=True)
+        taus = [(sum(falling[:size]) - 1) / size for size in range(1, len(falling) + 1)]
+        tau = next(t for size, t in reversed(list(enumerate(taus, 1))) if falling[size - 1] > t)
+        found.append((point - tau).clamp(min=0))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_models(name: str, tmp_path: Path) -> None:
+    study = small_study(seeds=[1], encodings=[name.upper()], model__layers=4, model__width=32, model__heads=2)
+    assert study.labels == [name]
+    (run,) = study.runs()
+    model = build(ModelConfig(layers=4, width=32, heads=2), ROWS, run.encoding.layers, Lengths(64, 64))
+    initialize(model, 0)
+    assert torch.isfinite(model(draw_tokens(2, 40))).all()
+    assert len(set(model.encoding_names())) == min(2, len(PRESETS[name].layers))
+
+
 # In a fleet
 
 TASK = make_task({"name": "copy.repeat", "symbols": 20})
 RECIPE = TrainingConfig(steps=30, batch=16, learning_rate=3e-3)
 DATA = DataConfig(train_lengths=(2, 6), test_lengths=(7, 8), examples=0)
+LEARNS_NOTHING = {"chunk", "entmax", "exclusive", "hard-alibi", "llama4-temperature", "logn", "nape", "sandwich"}
+LEARNS_NOTHING |= {"stick-breaking", "window", "xpos"}
 SEEN_BY_NO_SOFTMAX = {"outer.bias"}
 """Adds the same number to all logits of a head: its gradient is zero but for rounding."""
 
@@ -176,7 +255,7 @@ def test_a_fleet_trains_it_and_all_its_parameters(name: str) -> None:
     fleet = fleet_of(name)
     before = {key: value.clone() for key, value in fleet.named(fleet.matrix_NW).items()}
     own = [key for key in before if key.startswith("encodings.")]
-    assert bool(own) == (name not in ("entmax", "xpos"))
+    assert bool(own) == (name not in LEARNS_NOTHING)
     updater = Updater(fleet, RECIPE, TrainingState.begin(fleet.matrix_NW))
     losses_K2 = updater.run(steps_of(2)).read()[0]
     assert (np.asarray(losses_K2)[-5:].mean(0) < np.asarray(losses_K2)[:5].mean(0) - 0.2).all()
@@ -216,6 +295,16 @@ def test_runs_are_trained_saved_and_loaded(tmp_path: Path) -> None:
         if model.encoding_names()[0] == "fire":
             numbers = [value for name, value in model.state_dict().items() if name.endswith(".c")]
             assert numbers and all(0 < abs(float(c) - 0.1) < 0.1 for c in numbers), "trained, from 0.1 on"
+
+
+def test_several_methods_in_a_layer_are_shown_and_collected(tmp_path: Path) -> None:
+    layered = {"layers": [["rotary", "ssmax"], "none"], "label": "mine"}
+    run_study(small_study(seeds=[1], encodings=["smollm3", layered]), tmp_path / "runs", "cpu")
+    results = load_results(tmp_path / "runs")
+    assert [run.description["encoding"] for run in results.runs] == ["mine", "smollm3"]
+    collect(results, tmp_path / "collected")
+    assert load_results(tmp_path / "collected").rows == results.rows
+    assert "mine" in write_report(results, tmp_path / "report.html").read_text()
 
 
 # Placement

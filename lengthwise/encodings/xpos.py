@@ -1,4 +1,4 @@
-"""xPos (Sun et al. 2023): queries shrink and keys grow with their positions, so that products shrink with distance.
+"""Extrapolatable positions, xPos (Sun et al. 2023): products of queries and keys shrink with their distance.
 
 Shape letters: B batch, T tokens, P pairs.
 """

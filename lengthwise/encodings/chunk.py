@@ -1,0 +1,37 @@
+"""Chunked attention (as in Llama 4): positions are cut into chunks, and a query sees only keys of its own."""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from lengthwise.encodings.contribution import Scores
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
+
+
+class Chunk(Encoding):
+    """Hides keys of earlier chunks. Goes with any encoding."""
+
+    name = "chunk"
+    shift_invariant = False
+
+    @dataclass(frozen=True)
+    class Config:
+        size: int = 16
+        """Positions of a chunk; published: 8192."""
+
+        def __post_init__(self) -> None:
+            if self.size < 1:
+                raise ValueError(f"size must be 1 or more, not {self.size}")
+
+    config: Config
+
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(score=self.own_chunk)
+
+    def own_chunk(self, scores: Scores) -> Tensor:
+        query_BT, key_BS = (
+            positions.div(self.config.size, rounding_mode="floor")
+            for positions in (scores.layout.query_positions_BT, scores.layout.key_positions_BS)
+        )
+        return scores.logits_BHTS.masked_fill((query_BT[:, None, :, None] != key_BS[:, None, None]), -math.inf)

@@ -1,0 +1,63 @@
+"""DAPE (Zheng et al. 2024): a small network over heads changes a bias by what the logits are.
+
+Shape letters: B batch, H heads, T queries, S keys.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lengthwise.encodings.alibi import slopes
+from lengthwise.encodings.contribution import Scores
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
+from lengthwise.encodings.kerple import Kerple
+
+
+class Dape(Encoding):
+    """Logits x and a bias b become x + b + f(x, b), where f is a network that sees all heads of a query and a key."""
+
+    name = "dape"
+    per_layer = True
+
+    @dataclass(frozen=True)
+    class Config:
+        base: str = "kerple"
+        """Whose bias is changed: kerple or alibi."""
+        width: int = 32
+        """Of the hidden layer."""
+
+        def __post_init__(self) -> None:
+            if self.base not in ("kerple", "alibi"):
+                raise ValueError(f"base must be kerple or alibi, not {self.base!r}")
+            if self.width < 1:
+                raise ValueError(f"width must be 1 or more, not {self.width}")
+
+    config: Config
+
+    def __init__(self, config: Config, geometry: Geometry) -> None:
+        super().__init__(config, geometry)
+        self.base = Kerple(Kerple.Config(), geometry) if config.base == "kerple" else None
+        self.inner = nn.Linear(2 * geometry.heads, config.width)
+        self.outer = nn.Linear(config.width, geometry.heads)
+
+    def initial(self, name: str, generator: torch.Generator) -> Tensor | None:
+        owner, _, own = name.partition(".")
+        return self.base.initial(own, generator) if owner == "base" and self.base else None
+
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(distance_bias=self.bias, score=self.changed)
+
+    def bias(self, distance: Tensor) -> Tensor:
+        if self.base is not None:
+            return self.base.penalty(distance)
+        slope = slopes(self.geometry.heads, distance.device)
+        return -slope.view(-1, *[1] * distance.ndim) * distance.float()
+
+    def changed(self, scores: Scores) -> Tensor:
+        assert scores.bias_BHTS is not None
+        both = torch.cat([scores.logits_BHTS - scores.bias_BHTS, scores.bias_BHTS.expand_as(scores.logits_BHTS)], dim=1)
+        inner = F.linear(both.movedim(1, -1), self.inner.weight.float(), self.inner.bias.float())
+        outer = F.linear(F.leaky_relu(inner), self.outer.weight.float(), self.outer.bias.float())
+        return scores.logits_BHTS + outer.movedim(-1, 1)

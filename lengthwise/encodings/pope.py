@@ -1,0 +1,56 @@
+"""PoPE, polar positions (Gopalakrishnan et al. 2025): what an entry holds is its magnitude, where it stands its phase.
+
+Shape letters: B batch, H heads, T tokens, K head width.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
+
+
+class Pope(Encoding):
+    """An entry x becomes a magnitude softplus(x) and a phase that grows with the position; keys learn an offset."""
+
+    name = "pope"
+    per_layer = True
+
+    @dataclass(frozen=True)
+    class Config:
+        base: float = 10000.0
+
+        def __post_init__(self) -> None:
+            if self.base <= 1:
+                raise ValueError(f"base must be above 1, not {self.base}")
+
+    config: Config
+
+    def __init__(self, config: Config, geometry: Geometry) -> None:
+        super().__init__(config, geometry)
+        self.offset_GK = nn.Parameter(torch.zeros(geometry.key_value_heads, geometry.head_width))
+
+    def contribute(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(queries=self.polar, keys=self.polar_key)
+
+    def polar(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
+        return _wide(x_BHTK, self.phases(positions_BT))
+
+    def polar_key(self, k_BGTK: Tensor, positions_BT: Tensor) -> Tensor:
+        offset_GK = self.offset_GK.float().clamp(-2 * math.pi, 0)
+        return _wide(k_BGTK, self.phases(positions_BT) + offset_GK[:, None])
+
+    def phases(self, positions_BT: Tensor) -> Tensor:
+        """(B, 1, T, K)."""
+        width = self.geometry.head_width
+        frequencies_K = self.config.base ** (-torch.arange(width, device=positions_BT.device).float() / width)
+        return (positions_BT[..., None].float() * frequencies_K)[:, None]
+
+
+def _wide(x_BHTK: Tensor, phases: Tensor) -> Tensor:
+    """Real and imaginary parts side by side: the product of two is the sum of products times the cosine between."""
+    magnitude = F.softplus(x_BHTK.float())
+    return torch.cat([magnitude * phases.cos(), magnitude * phases.sin()], dim=-1).to(x_BHTK.dtype)

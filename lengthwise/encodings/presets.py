@@ -1,0 +1,46 @@
+"""Names of published choices that are made of encodings: settings of one, several in a layer, schedules over layers.
+
+Published windows and chunks are for contexts of thousands of tokens; here they are 16 tokens. Where another size is
+wanted, the whole choice is given in place of its name.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Preset:
+    summary: str
+    layers: list[Any]
+    """As a study says it."""
+
+
+WHOLE = {"name": "rotary", "fraction": 1.0, "pairs": "halves"}
+"""Rotary positions as Llama has them."""
+NEAR = [WHOLE, {"name": "window", "size": 16}]
+
+PRESETS = {
+    "p-rope": Preset(
+        "Rotary positions with the fastest quarter of the frequencies (Barbero et al. 2025; Gemma 4).",
+        [{"name": "rotary", "fraction": 0.25, "exponent": "head"}],
+    ),
+    "path-fox": Preset("PaTH with the forget gates of FoX (Yang et al. 2025).", [["path", "fox"]]),
+    "smollm3": Preset(
+        "Rotary positions, and none in every fourth layer (SmolLM3).",
+        [*[{**WHOLE, "base": 2_000_000.0}] * 3, "none"],
+    ),
+    "irope": Preset(
+        "Rotary positions within chunks, and every fourth layer sees all without positions (Llama 4).",
+        [*[[{**WHOLE, "base": 500_000.0}, {"name": "chunk", "size": 16}]] * 3, "none"],
+    ),
+    "rnope-swa": Preset(
+        "Rotary positions within a window, and every fourth layer sees all without positions (Yang et al. 2025).",
+        [*[NEAR] * 3, "none"],
+    ),
+    "swan": Preset(
+        "A layer that sees all without positions, its logits scaled with length, then three with rotary positions "
+        "within a window (SWAN-GPT, Puvvada et al. 2025; the ratio is not published).",
+        [["none", "logn"], *[NEAR] * 3],
+    ),
+}
+"""By name, in lower case."""
