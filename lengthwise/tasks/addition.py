@@ -251,12 +251,15 @@ class Addition(Numbers):
         zero = self.vocabulary.id("0")
         is_digit = (examples.tokens >= zero) & (examples.tokens < zero + 10)
         is_part = is_digit | (examples.tokens >= self.vocabulary.id(words(1)[0]) if self.config.hints else False)
-        begins = np.flatnonzero(is_part & ~np.concatenate([[False], is_part[:-1]]))
+        follows = np.concatenate([[False], is_part[:-1]])
+        # Without the anchor a prompt begins with a digit, and the answer before it may end with one.
+        follows[examples.starts[:-1]] = False
+        begins = np.flatnonzero(is_part & ~follows)
         if not len(begins):
             return {"significance": np.zeros(len(examples.tokens), dtype=np.int64)}
         number = np.maximum(np.searchsorted(begins, np.arange(len(is_part)), side="right") - 1, 0)
         before = np.cumsum(is_digit) - is_digit
-        index = before - before[begins][number]  # among the digits of a number; prompts never begin with one
+        index = before - before[begins][number]  # among the digits of a number
         size = np.add.reduceat(is_digit, begins, dtype=np.int64)[number]
         return {"significance": np.where(is_part, index + 1 if self.config.reversed else size - index, 0)}
 
