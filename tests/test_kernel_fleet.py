@@ -43,6 +43,19 @@ def fleet_of(encodings: list[str], count: int, style: str, **more: int | bool) -
     return fleet
 
 
+def assert_kernels_change_nothing(fleet: Fleet, batch: Batch) -> None:
+    """Losses and gradients are those of PyTorch alone."""
+    assert fleet.kernels
+    keys = fleet.keys(torch.arange(fleet.count) + 7)
+    losses, gradients = fleet.gradients(batch, keys)
+    gradients = {name: each.clone() for name, each in gradients.items()}
+    fleet.kernels = False
+    expected_losses, expected = fleet.gradients(batch, keys)
+    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-5)
+    for name, gradient in gradients.items():
+        assert (gradient - expected[name]).norm() <= 1e-4 * expected[name].norm(), name
+
+
 @pytest.mark.parametrize(
     ("encodings", "count", "style"),
     [
@@ -74,31 +87,13 @@ def test_losses_gradients_and_predictions_are_the_same(encodings: list[str], cou
 @pytest.mark.parametrize("style", ["t5", "llama"])
 def test_gradients_of_layers_that_are_passed_again_are_added_up(style: str, count: int) -> None:
     """A kernel that writes the gradient of a weight writes over that of its last call."""
-    fleet, batch = fleet_of(["rotary", "none"], count, style, loops=3, inject=True), batch_of(count)
-    assert fleet.kernels
-    keys = fleet.keys(torch.arange(count) + 7)
-    losses, gradients = fleet.gradients(batch, keys)
-    gradients = {name: each.clone() for name, each in gradients.items()}
-    fleet.kernels = False
-    expected_losses, expected = fleet.gradients(batch, keys)
-    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-5)
-    for name, gradient in gradients.items():
-        assert (gradient - expected[name]).norm() <= 1e-4 * expected[name].norm(), name
+    assert_kernels_change_nothing(fleet_of(["rotary", "none"], count, style, loops=3, inject=True), batch_of(count))
 
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("name", registry.mixers.names())
 def test_mixers_train_beside_our_kernels(name: str, count: int) -> None:
-    fleet, batch = fleet_of([name, "rotary"], count, "t5"), batch_of(count)
-    assert fleet.kernels
-    keys = fleet.keys(torch.arange(count) + 7)
-    losses, gradients = fleet.gradients(batch, keys)
-    gradients = {name: each.clone() for name, each in gradients.items()}
-    fleet.kernels = False
-    expected_losses, expected = fleet.gradients(batch, keys)
-    torch.testing.assert_close(losses, expected_losses, rtol=1e-5, atol=1e-5)
-    for name, gradient in gradients.items():
-        assert (gradient - expected[name]).norm() <= 1e-4 * expected[name].norm(), name
+    assert_kernels_change_nothing(fleet_of([name, "rotary"], count, "t5"), batch_of(count))
 
 
 class Idle(Encoding):

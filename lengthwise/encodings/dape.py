@@ -4,12 +4,13 @@ Shape letters: B batch, H heads, T queries, S keys.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lengthwise.encodings.alibi import slopes
+from lengthwise.encodings.alibi import Alibi
 from lengthwise.encodings.contribution import Scores
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.encodings.kerple import Kerple
@@ -23,14 +24,12 @@ class Dape(Encoding):
 
     @dataclass(frozen=True)
     class Config:
-        base: str = "kerple"
-        """Whose bias is changed: kerple or alibi."""
+        base: Literal["kerple", "alibi"] = "kerple"
+        """Whose bias is changed."""
         width: int = 32
         """Of the hidden layer."""
 
         def __post_init__(self) -> None:
-            if self.base not in ("kerple", "alibi"):
-                raise ValueError(f"base must be kerple or alibi, not {self.base!r}")
             if self.width < 1:
                 raise ValueError(f"width must be 1 or more, not {self.width}")
 
@@ -38,22 +37,17 @@ class Dape(Encoding):
 
     def __init__(self, config: Config, geometry: Geometry) -> None:
         super().__init__(config, geometry)
-        self.base = Kerple(Kerple.Config(), geometry) if config.base == "kerple" else None
+        kerple = config.base == "kerple"
+        self.base = Kerple(Kerple.Config(), geometry) if kerple else Alibi(Alibi.Config(), geometry)
         self.inner = nn.Linear(2 * geometry.heads, config.width)
         self.outer = nn.Linear(config.width, geometry.heads)
 
-    def initial(self, name: str, generator: torch.Generator) -> Tensor | None:
+    def initial(self, name: str, generator: torch.Generator) -> Tensor | float | None:
         owner, _, own = name.partition(".")
-        return self.base.initial(own, generator) if owner == "base" and self.base else None
+        return self.base.initial(own, generator) if owner == "base" else None
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        return Contribution(distance_bias=self.bias, score=self.changed)
-
-    def bias(self, distance: Tensor) -> Tensor:
-        if self.base is not None:
-            return self.base.penalty(distance)
-        slope = slopes(self.geometry.heads, distance.device)
-        return -slope.view(-1, *[1] * distance.ndim) * distance.float()
+        return Contribution(distance_bias=self.base.penalty, score=self.changed)
 
     def changed(self, scores: Scores) -> Tensor:
         assert scores.bias_BHTS is not None

@@ -161,7 +161,7 @@ class AttentionLayout:
         moved_BSC = _moved(numbers_BSC.gather(1, order_BSC), segments_BS.gather(1, order_BS), back)
         return torch.zeros_like(moved_BSC).scatter(1, order_BSC, moved_BSC)
 
-    def same_sequence_SS(self) -> Tensor:
+    def later_in_sequence_BSS(self) -> Tensor:
         """Whether a key (first S) is of the same sequence as another and later than it: (B or 1, S, S)."""
         index_S = torch.arange(self.key_positions_BS.shape[1], device=self.key_positions_BS.device)
         later_SS = (index_S[:, None] > index_S)[None]

@@ -59,7 +59,7 @@ class Path(Encoding):
         """With all reflections of a row in one triangular system (the UT transform of the paper)."""
         w_BHSK, beta_BHS1 = self.reflections(scores.layout)
         q_BHTK, k_BHSK = scores.q_BHTK.float(), scores.k_BHSK.float()
-        later_B1SS = scores.layout.same_sequence_SS()[:, None]
+        later_B1SS = scores.layout.later_in_sequence_BSS()[:, None]
         between = beta_BHS1 * (w_BHSK @ w_BHSK.mT) * later_B1SS
         onto = beta_BHS1 * (w_BHSK @ k_BHSK.mT) * later_B1SS
         identity = torch.eye(between.shape[-1], device=between.device)

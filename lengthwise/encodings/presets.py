@@ -39,7 +39,7 @@ PRESETS = {
     ),
     "swan": Preset(
         "A layer that sees all without positions, its logits scaled with length, then three with rotary positions "
-        "within a window (SWAN-GPT, Puvvada et al. 2025; the ratio is not published).",
+        "within a window (after SWAN-GPT, Puvvada et al. 2025; the ratio of layers is our guess).",
         [["none", "logn"], *[NEAR] * 3],
     ),
 }
