@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 
 def task(name: str, **settings: Any) -> "Task":
     """A task by its name, for example `task("copy.words", symbols=20)`."""
-    from lengthwise.study import make_task
+    from lengthwise.tasks.choosing import make_task
 
     return make_task({"name": name, **settings})
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def task_rows() -> list[dict[str, Any]]:
-    from lengthwise.study import make_task
+    from lengthwise.tasks.choosing import make_task
 
     rows = []
     for name, entry in registry.tasks.entries.items():

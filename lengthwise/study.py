@@ -4,12 +4,12 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from lengthwise import configuration, registry
+from lengthwise import configuration
 from lengthwise.data.tokens import Tokens
 from lengthwise.door import refuse_odd, visible
 from lengthwise.encodings.choice import EncodingChoice, read_encoding, read_method
@@ -17,9 +17,10 @@ from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import ModelConfig, with_size
 from lengthwise.placements.choosing import CONSECUTIVE
 from lengthwise.records.names import refuse_unfit
-from lengthwise.tasks.check import check, refuse_incomplete
+from lengthwise.tasks.check import check
+from lengthwise.tasks.choosing import make_task, task_table
 from lengthwise.tasks.task import Span, Task
-from lengthwise.training.limits import MOST_OF_A_SETTING, refuse_large_sets, refuse_long
+from lengthwise.training.limits import refuse_large_sets, refuse_long
 from lengthwise.training.recipe import DataConfig, TrainingConfig
 
 SHIPPED = Path(__file__).parent / "studies"
@@ -279,42 +280,7 @@ def study_from(table: Mapping[str, Any]) -> Study:
     return configuration.read(Study, table, "")
 
 
-def make_task(choice: str | Mapping[str, Any]) -> Task:
-    """A task from its name, from a table of a name and settings, or from a file of examples (`mine.jsonl`)."""
-    settings = _named(choice, "task")
-    if settings["name"].endswith(".jsonl"):
-        settings = {**settings, "name": "file", "path": settings["name"]}
-    cls = registry.tasks.get(settings.pop("name"))
-    what = f"task {cls.name}"
-    for name, value in settings.items():
-        if isinstance(value, int) and value > MOST_OF_A_SETTING:
-            raise UserError(f"{what}: {name} is at most {MOST_OF_A_SETTING:,}, not {value:,}")
-    with registry.asking(what, cls, "Config"):
-        config = configuration.read(cls.Config, settings, what)
-    with registry.asking(what, cls, "__init__"):
-        task = cls(config)
-    refuse_incomplete(task)
-    return task
-
-
 @lru_cache(maxsize=1024)
 def _check_task(choice: str, train: Span, test: Span) -> None:
     """`choice`: as JSON. A study may name a task often, with other scratchpads and learning rates: it is asked once."""
     check(make_task(json.loads(choice)), train, test)
-
-
-def task_table(choice: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Name and all settings of a task, defaults included, but for those that results are older than."""
-    task = make_task(choice)
-    defaults = {each.name: each.default for each in fields(task.config)}
-    settings = configuration.table(task.config).items()
-    recorded = {key: value for key, value in settings if key not in task.later_settings or value != defaults[key]}
-    return {"name": task.name, **recorded}
-
-
-def _named(choice: Any, kind: str) -> dict[str, Any]:
-    if isinstance(choice, str):
-        return {"name": choice}
-    if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
-        return dict(choice)
-    raise UserError(f"a {kind} must be a name or a table with a name, not {visible(repr(choice), 60)}")

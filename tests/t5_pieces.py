@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from lengthwise import registry
 from lengthwise.data.published_tokens import TABLE
 from lengthwise.data.vocabulary import TIE
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Task
 from lengthwise.tasks.words import MOST, words
 

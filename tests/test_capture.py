@@ -14,7 +14,7 @@ from conftest import INTERPRETED
 from lengthwise.data.vocabulary import Vocabulary
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.capture import CapturedUpdater
 from lengthwise.training.fleet import Batch, Fleet

@@ -58,7 +58,7 @@ def test_published_figures_are_whole() -> None:
 
 def test_published_protocol_is_what_the_tasks_and_encodings_have_by_default() -> None:
     from lengthwise import configuration, registry
-    from lengthwise.study import task_table
+    from lengthwise.tasks.choosing import task_table
     from lengthwise.training.recipe import DataConfig, TrainingConfig
 
     for name, (train, test) in published.LENGTHS.items():

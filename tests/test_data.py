@@ -18,7 +18,7 @@ from lengthwise.errors import UserError
 from lengthwise.evaluation.test_set import test_set as make_test_set
 from lengthwise.evaluation.test_set import validation_set
 from lengthwise.seeding import derive, stream
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Span
 from lengthwise.training.batches import CHUNK, NO_TARGET, ROW_UNIT, WINDOW, TrainingData, best_row_width, collate
 from lengthwise.training.fleet import Batch

@@ -14,7 +14,8 @@ from lengthwise.data.splits import Split
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.records.rows import load_results
-from lengthwise.study import make_task, study_from
+from lengthwise.study import study_from
+from lengthwise.tasks.choosing import make_task
 
 
 def rows_of(path: Path) -> list[dict]:

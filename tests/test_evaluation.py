@@ -20,7 +20,7 @@ from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.seeding import stream
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.fleet import Batch, Fleet
 from lengthwise.training.optimizer import corrections

@@ -10,7 +10,7 @@ from conftest import slow
 
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import NO_TARGET, TrainingData, collate
 from lengthwise.training.fleet import Batch, Fleet, cross_entropy
 from lengthwise.training.optimizer import corrections

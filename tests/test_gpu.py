@@ -13,7 +13,8 @@ from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.runtime import Listener
-from lengthwise.study import make_task, study_from
+from lengthwise.study import study_from
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.capture import CapturedUpdater
 from lengthwise.training.fleet import Batch, Fleet

@@ -17,7 +17,7 @@ from lengthwise.kernels import attention as kernel
 from lengthwise.model.backend import explain
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.fleet import Batch, Fleet
 from lengthwise.training.recipe import DataConfig

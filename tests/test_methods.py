@@ -33,7 +33,8 @@ from lengthwise.model.decoder import Block, Decoder
 from lengthwise.model.trace import Trace
 from lengthwise.records.rows import collect, load_results
 from lengthwise.report.export import write_report
-from lengthwise.study import load_study, make_task
+from lengthwise.study import load_study
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.examples_of import test_of as examples_of_the_test
 from lengthwise.training.fleet import Fleet

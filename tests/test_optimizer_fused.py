@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.fleet import Batch, Fleet
 from lengthwise.training.optimizer import AdamW, corrections, norms

@@ -27,7 +27,7 @@ from lengthwise.placements.counting import Counting
 from lengthwise.placements.placement import Generators, Placement
 from lengthwise.records.rows import load_results
 from lengthwise.seeding import stream
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.examples_of import test_of as examples_of_the_test

@@ -15,8 +15,8 @@ from lengthwise.errors import UserError
 from lengthwise.mixers.check import check_mixer
 from lengthwise.model.build import make_encoding, make_mixer
 from lengthwise.placements.choosing import placement_words
-from lengthwise.study import make_task
 from lengthwise.tasks import check as task_check
+from lengthwise.tasks.choosing import make_task
 
 GEOMETRY = Geometry.of(width=16, heads=2)
 HOOK = """

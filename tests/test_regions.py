@@ -16,7 +16,7 @@ from lengthwise.data.splits import Split
 from lengthwise.data.tokenization import make_tokens, separator_symbols
 from lengthwise.data.tokens import Tokens
 from lengthwise.errors import UserError
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Task
 
 BUILT_IN = [name for name in registry.tasks.names() if name != "file"]

@@ -13,7 +13,7 @@ from lengthwise.data.scratchpad import PUBLISHED, Scratchpad, answer_of, parse
 from lengthwise.data.sequences import render
 from lengthwise.evaluation.answers import Verdict, answer_in, judge_text
 from lengthwise.seeding import stream
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Span, Task
 
 FORMATS = [

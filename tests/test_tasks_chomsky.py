@@ -10,7 +10,7 @@ from solutions_chomsky import SOLUTIONS, source
 
 from lengthwise.errors import UserError
 from lengthwise.seeding import stream
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Span
 
 names = pytest.mark.parametrize("name", SOLUTIONS)

@@ -15,7 +15,7 @@ from lengthwise.data import splits
 from lengthwise.data.splits import Split
 from lengthwise.errors import UserError
 from lengthwise.seeding import stream
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.regular_language import NAMED, Language, language_of, predicted
 from lengthwise.tasks.task import Span
 

@@ -9,7 +9,8 @@ from solutions_state import SOLUTIONS
 
 from lengthwise.errors import UserError
 from lengthwise.seeding import stream
-from lengthwise.study import make_task, study_from
+from lengthwise.study import study_from
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.state_tracking import CYCLES, OF_PERMUTATIONS, elements_of
 from lengthwise.tasks.task import Span
 

@@ -21,7 +21,8 @@ from lengthwise.data.vocabulary import TIE
 from lengthwise.errors import UserError
 from lengthwise.records import published
 from lengthwise.seeding import stream
-from lengthwise.study import load_study, make_task
+from lengthwise.study import load_study
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Task
 from lengthwise.tasks.words import words
 from lengthwise.training.recipe import DataConfig

@@ -11,7 +11,7 @@ from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import render
 from lengthwise.data.splits import Split
 from lengthwise.data.tokenization import SYMBOLS, make_tokens
-from lengthwise.study import make_task
+from lengthwise.tasks.choosing import make_task
 
 
 def bench_data(count: int = 100_000, seed: int = 0, tokens: str = SYMBOLS) -> Iterator[dict[str, Any]]:

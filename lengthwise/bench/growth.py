@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lengthwise.bench.workload import Workload, default_size, workload
-from lengthwise.study import task_table
+from lengthwise.tasks.choosing import task_table
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 TOKENS = {"cpu": 2048, "cuda": 16_384}

@@ -127,7 +127,7 @@ def sample(
     from lengthwise.data.estimate import refuse_too_many
     from lengthwise.data.scratchpad import Scratchpad
     from lengthwise.data.sequences import pieces_of
-    from lengthwise.study import make_task
+    from lengthwise.tasks.choosing import make_task
     from lengthwise.training.recipe import DataConfig
 
     chosen = make_task(configuration.override({"name": task}, settings))
@@ -299,7 +299,7 @@ def dataset(
     from lengthwise import configuration
     from lengthwise.data.dataset import import_pcfg, write_all, write_dataset
     from lengthwise.data.scratchpad import Scratchpad
-    from lengthwise.study import make_task
+    from lengthwise.tasks.choosing import make_task
 
     if imported is not None:
         if task != "pcfg":

@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from lengthwise.data.sequences import Sequences
 from lengthwise.evaluation.test_set import test_set, validation_set, watched_set
-from lengthwise.study import Run, make_task
+from lengthwise.study import Run
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData
 from lengthwise.training.recipe import DataConfig
 

@@ -15,8 +15,6 @@ from lengthwise.training.recipe import DataConfig, TrainingConfig
 LONGEST = 100_000
 """Of an example, in what its task calls length."""
 MOST_LAYERS = 1000
-MOST_OF_A_SETTING = 1_000_000
-"""Symbols, keys, digits: whole numbers among the settings of a task."""
 KEPT_OF_A_TOKEN = 16
 """Bytes of a token of an example in memory: the token, its part, its position, its order."""
 KEPT_OF_A_WEIGHT = 16

@@ -22,7 +22,8 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import write_json
-from lengthwise.study import MOST_RUNS, Run, make_task
+from lengthwise.study import MOST_RUNS, Run
+from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, best_row_width
 from lengthwise.training.recipe import DataConfig, TrainingConfig
 from lengthwise.training.state import STATE, newest, not_finite, save_tensors
