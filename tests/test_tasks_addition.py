@@ -222,3 +222,25 @@ def test_equal_index_is_equal_symbol(name: str) -> None:
             one = slice(examples.starts[i], examples.starts[i + 1])
             pairs = {(int(n), int(t)) for n, t in zip(index[one], examples.tokens[one], strict=True) if n}
             assert len(pairs) == length
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("operands", [2, 5])
+def test_digits_and_carries_alone(reverse: bool, operands: int) -> None:
+    """Both by hand, place by place; together with the carries the digits are the sum."""
+    shared = {"name": "addition", "padded": True, "reversed": reverse, "operands": operands}
+    digits, carries, sums = (make_task({**shared, "computes": each}) for each in ("digits", "carries", "sum"))
+    for task, first in ((digits, "Digits"), (carries, "Carries")):
+        for (prompt, target), (as_sum, total) in zip(task.sample(6, 20), sums.sample(6, 20), strict=True):
+            assert prompt == as_sum.replace("Compute", first)
+            step = -1 if reverse else 1
+            terms = [side.split()[::step] for side in prompt.removeprefix(f"{first} ").removesuffix(" ?").split(" + ")]
+            expected, carry = [], 0
+            for place in zip(*(term[::-1] for term in terms), strict=True):
+                found = sum(map(int, place))
+                expected.append(carry if task is carries else found % 10)
+                carry = (found + carry) // 10
+            expected.append(carry if task is carries else 0)
+            assert task.read_answer(target) == "".join(map(str, expected[::-1][::step]))
+    with pytest.raises(UserError, match="needs padded = true"):
+        make_task({"name": "addition", "computes": "digits"})

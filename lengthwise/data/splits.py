@@ -74,7 +74,7 @@ def draw(
     are held out overall and all can be listed, examples are drawn from all that are in the split, as published:
     then lengths get what chance gives them.
     """
-    buckets = task.buckets(span)
+    buckets = task.training_buckets(span) if split is Split.TRAIN else task.buckets(span)
     if not buckets:
         raise UserError(f"{task.name} has no examples of the lengths {span} ({task.length_means})")
     if apart and division.overall and (listed := _all_listed(task, division.trained or span)) is not None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ ANSWER = "The answer is"
 MOST_DIGITS = 200
 MOST_OPERANDS = 10
 """The sum of as many numbers has at most one digit more than the longest."""
+FIRST_WORD = {"sum": "Compute", "digits": "Digits", "carries": "Carries"}
 LONG = 1_000_000
 """A bucket's code has two decimal places for each operand; above this, for operands of 100 digits or more, three."""
 
@@ -105,7 +106,8 @@ class Addition(Numbers):
     Other formats, in any combination, have no steps. `reversed` writes the least significant digit first. `padded`
     gives all operands as many digits as the longest, and the sum one more. `hints = k` puts one of k words before each
     digit, the same for the same significance, a random block of neighbours in every example. `sentence = false` leaves
-    out the words of the answer. All four with k = 4:
+    out the words of the answer. `computes = "digits"` asks for each place's sum modulo 10, without carries, `"carries"`
+    for what is carried into each place; their first words are `Digits` and `Carries`. The first four with k = 4:
 
         Compute station 7 cooling 3 little 5 + station 9 cooling 1 little 0 =   station 6 cooling 5 little 5 picnic 0
 
@@ -120,7 +122,7 @@ class Addition(Numbers):
     length_means = "digits of the longer operand"
     published_counts = (100_000, 14_944, 9_984)
     step_parts = STEP_PARTS
-    titled = later_settings = ("reversed", "padded", "hints", "operands", "sentence")
+    titled = later_settings = ("reversed", "padded", "hints", "operands", "sentence", "computes")
 
     @dataclass(frozen=True)
     class Config:
@@ -129,6 +131,7 @@ class Addition(Numbers):
         hints: int = 0
         operands: int = 2
         sentence: bool = True
+        computes: Literal["sum", "digits", "carries"] = "sum"
 
         def __post_init__(self) -> None:
             if not (self.hints == 0 or 3 <= self.hints <= MOST):
@@ -138,6 +141,8 @@ class Addition(Numbers):
                 )
             if not 2 <= self.operands <= MOST_OPERANDS:
                 raise ValueError(f"operands must be 2 to {MOST_OPERANDS}, not {self.operands}")
+            if self.computes != "sum" and not self.padded:
+                raise ValueError(f"computes = {self.computes!r} has a result for each place: it needs padded = true")
 
     config: Config
 
@@ -150,7 +155,8 @@ class Addition(Numbers):
     def symbols(self) -> Iterable[str]:
         own = ["Compute", "+", "?", *TOTALS, *ANSWER.split(), STOP, COMMA, "=", "carry", "carry:"]
         hints = words(self.config.hints) if self.config.hints else []
-        return [*with_steps(own, STEP_PARTS), *hints]
+        first = [FIRST_WORD[self.config.computes]] if self.config.computes != "sum" else []
+        return [*with_steps(own, STEP_PARTS), *first, *hints]
 
     def buckets(self, span: Span) -> list[int]:
         most = min(span.last, MOST_DIGITS, *([self.config.hints - 1] if self.config.hints else []))
@@ -203,6 +209,9 @@ class Addition(Numbers):
 
     def chance(self, bucket: int) -> float:
         """One of the sums that numbers of so many digits can have, from smallest to greatest."""
+        if self.config.computes != "sum":
+            choices = 10 if self.config.computes == "digits" else min(self.config.operands, 10)
+            return float(choices) ** -self.length_of(bucket)
         others = [(0, 10**bucket - 1)] * (self.config.operands - 1)
         ranges = [bounds(bucket), *others] if others[1:] else [bounds(digits) for digits in digits_of(bucket)]
         return 1 / (sum(most for _, most in ranges) - sum(least for least, _ in ranges) + 1)
@@ -213,10 +222,16 @@ class Addition(Numbers):
         The sum is made digit by digit, so any is exact.
         """
         count, operands, places = numbers.shape
-        total = np.zeros((count, places + 1), dtype=np.int32)
+        total, carried = np.zeros((2, count, places + 1), dtype=np.int32)
         for place in reversed(range(places)):
-            total[:, place + 1] += numbers[:, :, place].sum(axis=1)
-            total[:, place], total[:, place + 1] = np.divmod(total[:, place + 1], 10)
+            carried[:, place], total[:, place + 1] = np.divmod(
+                numbers[:, :, place].sum(axis=1) + carried[:, place + 1], 10
+            )
+        total[:, 0] = carried[:, 0]
+        if self.config.computes == "carries":
+            total = carried
+        elif self.config.computes == "digits":
+            total = np.pad(numbers.sum(axis=1, dtype=np.int32) % 10, ((0, 0), (1, 0)))
         if self.config.padded:
             sizes, size = np.full_like(sizes, places), np.full(count, places + 1)
         else:
@@ -226,7 +241,7 @@ class Addition(Numbers):
         result = self.digits_in_format(total, size, places, blocks)
         sentence = self.config.sentence
         return [
-            (Part.ANCHOR, self.fixed("Compute")),
+            (Part.ANCHOR, self.fixed(FIRST_WORD[self.config.computes])),
             (Part.PROMPT, self.beside(*sides[:-1], "?" if sentence else "=")),
             *(self.answer(result) if sentence else [(Part.ANSWER, result)]),
         ]

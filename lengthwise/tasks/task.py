@@ -91,6 +91,10 @@ class Task:
         """The buckets whose length lies in `span`. A bucket is a length; `addition` has one for each pair of them."""
         return list(span)
 
+    def training_buckets(self, span: Span) -> list[int]:
+        """The buckets of training; those of `span`, but for a mixture, which trains on more than it is tested on."""
+        return self.buckets(span)
+
     def length_of(self, bucket: int) -> int:
         """The length that curves show for a bucket."""
         return bucket
