@@ -16,6 +16,7 @@ from lengthwise.encodings.choice import EncodingChoice, read_encoding, read_meth
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import ModelConfig, with_size
 from lengthwise.placements.choosing import CONSECUTIVE
+from lengthwise.records.claims import CLAIM, Claim, read_claim
 from lengthwise.records.names import refuse_unfit
 from lengthwise.tasks.check import check
 from lengthwise.tasks.choosing import make_task, task_table
@@ -45,8 +46,8 @@ NOTHING, SOFTMAX = "none", "softmax"
 
 OWN = {
     "data": (
-        *("train_lengths", "test_lengths", "scratchpad"),
-        *("tokens", "trimmed", "prefix_tokens", "separator_tokens"),
+        *("train_lengths", "test_lengths", "test_at", "scratchpad"),
+        *("tokens", "trimmed", "prefix_tokens", "separator_tokens", "placement"),
     ),
     "training": ("learning_rate", "steps"),
 }
@@ -192,6 +193,7 @@ class Study:
         told += [f"{Path(data.tokens).stem} tokens"] if "tokens" in own["data"] else []
         if "prefix_tokens" in own["data"] or "separator_tokens" in own["data"]:
             told.append(f"{data.prefix_tokens or 1} + {data.separator_tokens or 1} tokens")
+        told += [str(data.placement)] if "placement" in own["data"] else []
         told += [f"rate {training.learning_rate:g}"] if "learning_rate" in own["training"] else []
         title = make_task(rest).title + (f" ({', '.join(told)})" if told else "")
         return TaskChoice(title, rest, data, training)
@@ -259,7 +261,17 @@ def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
     table = {"name": path.stem, **configuration.load(path)}
     if isinstance(table.get("tasks"), list):
         table["tasks"] = [_beside(path, task) for task in table["tasks"]]
-    return study_from(configuration.override(table, assignments))
+    claim = read_claim(table.pop(CLAIM)) if CLAIM in table else None
+    study = study_from(configuration.override(table, assignments))
+    if claim and not assignments:  # which may leave out what it speaks of
+        claim.refuse_unknown(study.titles, study.labels)
+    return study
+
+
+def claim_of(path: Path) -> Claim | None:
+    """The published claim that a study's file holds, if it does."""
+    table = configuration.load(path)
+    return read_claim(table[CLAIM]) if CLAIM in table else None
 
 
 def _beside(study: Path, task: Any) -> Any:

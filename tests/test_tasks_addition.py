@@ -231,7 +231,7 @@ def test_digits_and_carries_alone(reverse: bool, operands: int) -> None:
     shared = {"name": "addition", "padded": True, "reversed": reverse, "operands": operands}
     digits, carries, sums = (make_task({**shared, "computes": each}) for each in ("digits", "carries", "sum"))
     for task, first in ((digits, "Digits"), (carries, "Carries")):
-        for (prompt, target), (as_sum, total) in zip(task.sample(6, 20), sums.sample(6, 20), strict=True):
+        for (prompt, target), (as_sum, _) in zip(task.sample(6, 20), sums.sample(6, 20), strict=True):
             assert prompt == as_sum.replace("Compute", first)
             step = -1 if reverse else 1
             terms = [side.split()[::step] for side in prompt.removeprefix(f"{first} ").removesuffix(" ?").split(" + ")]

@@ -43,6 +43,7 @@ PICTURES = {
     "battery-heat-map.svg": ("battery-small", "heat-map"),
     "battery-by-length.svg": ("battery-small", "accuracy-by-length"),
     "layout-tiny.svg": ("layout-tiny", "accuracy-by-layout"),
+    "layout.svg": ("layout", "accuracy-by-layout"),
 }
 """File in docs/pictures -> results, and the figure of their report."""
 

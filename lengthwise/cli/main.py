@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from lengthwise import registry
 from lengthwise.cli.analyze import analyze_app
@@ -63,6 +64,7 @@ class Checkpoint(StrEnum):
 
 class Reference(StrEnum):
     published = "published"
+    claim = "claim"
 
 
 Runs = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]
@@ -204,16 +206,26 @@ def show(runs: Runs, checkpoint: AtCheckpoint = Checkpoint.last) -> None:
 @app.command("compare")
 def compare_command(
     runs: Runs,
-    reference: Annotated[Reference, typer.Option("--with", help="What to compare with.")] = Reference.published,
+    reference: Annotated[
+        Reference,
+        typer.Option("--with", help="The published table of encodings, or the claim that the study's file holds."),
+    ] = Reference.published,
     checkpoint: Annotated[
         Checkpoint, typer.Option(help="The last checkpoint, or the one that is best in validation, as published.")
     ] = Checkpoint.best,
+    study: Annotated[
+        Path | None, typer.Option(help="The study's file, for a claim of a study that is not shipped.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare results with the published ones, cell by cell."""
-    from lengthwise.records.comparison import compare
+    """Compare results with published ones, number by number."""
     from lengthwise.records.rows import collector_paused
     from lengthwise.report.model.displayed import displayed
+
+    if reference is Reference.claim:
+        _compare_with_claim(runs, study, checkpoint, as_json)
+        return
+    from lengthwise.records.comparison import compare
     from lengthwise.report.terminal.comparison import comparison_tables
 
     with collector_paused():
@@ -222,6 +234,27 @@ def compare_command(
         console.print_json(json.dumps({"with": reference, **dataclasses.asdict(comparison)}))
         return
     _print_each(*comparison_tables(comparison))
+
+
+def _compare_with_claim(runs: Path, study: Path | None, checkpoint: str, as_json: bool) -> None:
+    from lengthwise.records.claims import judge_claim
+    from lengthwise.report.model.claim_tables import claim_table
+    from lengthwise.report.terminal.table import to_terminal
+    from lengthwise.study import claim_of, shipped_studies
+
+    results = _finished(runs)
+    name = results.study["name"]
+    file = study or shipped_studies().get(name)
+    if file is None:
+        raise UserError(f"{name} is no study that is shipped; say which file it is: --study {name}.toml")
+    claim = claim_of(file)
+    if claim is None:
+        raise UserError(f"{file} has no table [claim]; see docs/adding-a-study.md")
+    judged = judge_claim(claim, results, checkpoint)
+    if as_json:
+        console.print_json(json.dumps({"with": "claim", "outcome": judged.outcome.value, **dataclasses.asdict(judged)}))
+        return
+    _print_each(Text(claim.says), to_terminal(claim_table(judged)))
 
 
 @app.command()

@@ -66,15 +66,17 @@ def draw(
     apart: bool = True,
     again: bool = False,
     division: Division = BY_LENGTH,
+    buckets: Sequence[int] | None = None,
 ) -> Examples:
     """`count` examples spread over the buckets of `span` by their shares, shuffled; `names` tell draws apart.
 
     `apart=False` for lengths that no other split uses: there every prompt may be drawn. Where a bucket has fewer
     examples than its share, all of them are drawn, or, with `again`, all of them as often as it takes. Where prompts
     are held out overall and all can be listed, examples are drawn from all that are in the split, as published:
-    then lengths get what chance gives them.
+    then lengths get what chance gives them. `buckets`: only these of them.
     """
-    buckets = task.training_buckets(span) if split is Split.TRAIN else task.buckets(span)
+    if buckets is None:
+        buckets = task.training_buckets(span) if split is Split.TRAIN else task.buckets(span)
     if not buckets:
         raise UserError(f"{task.name} has no examples of the lengths {span} ({task.length_means})")
     if apart and division.overall and (listed := _all_listed(task, division.trained or span)) is not None:

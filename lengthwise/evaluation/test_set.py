@@ -27,16 +27,18 @@ def watched_set(task: Task, config: DataConfig) -> Sequences | None:
     """Of unseen lengths, to see along the way how accuracy on them moves; not the examples of the test."""
     if not config.watched:
         return None
-    span = config.spans(task)[1]
-    return rendered(task, splits.draw(task, Split.TEST, span, config.watched, SEED, "watched", apart=False), config)
+    span, buckets = config.spans(task)[1], config.unseen(task)
+    drawn = splits.draw(task, Split.TEST, span, config.watched, SEED, "watched", apart=False, buckets=buckets)
+    return rendered(task, drawn, config)
 
 
 def test_set(task: Task, config: DataConfig) -> Sequences:
-    """Every length of training and every unseen one, in order of length."""
+    """Every length of training and every unseen one that is tested, in order of length."""
     division = config.division(task)
     (train, test), (seen_count, unseen_count) = config.spans(task), config.test_counts(task)
     seen = splits.draw(task, Split.TEST, train, seen_count, SEED, division=division)
-    unseen = splits.draw(task, Split.TEST, test, unseen_count, SEED, apart=False, again=repeats(task, config))
+    again, buckets = repeats(task, config), config.unseen(task)
+    unseen = splits.draw(task, Split.TEST, test, unseen_count, SEED, apart=False, again=again, buckets=buckets)
     sequences = rendered(task, concatenate([seen, unseen]), config)
     return sequences.select(sequences.buckets.argsort(kind="stable"))
 

@@ -3,6 +3,7 @@
 Shape letters: B batch, H heads, T queries, K head width.
 """
 
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -78,7 +79,7 @@ def _changes_width(contribution: Contribution, layout: AttentionLayout, config: 
     if contribution.queries is None:
         return False
     positions_BT = layout.query_positions_BT
-    q_BHTK = torch.zeros(1, config.heads, positions_BT.shape[1], config.head_width)
+    q_BHTK = torch.zeros(1, config.heads, positions_BT.shape[1], config.head_width, device=positions_BT.device)
     return contribution.queries(q_BHTK, positions_BT).shape[-1] != config.head_width
 
 
@@ -86,8 +87,9 @@ def probe(encoding: Encoding, width: int, length: int = 4) -> AttentionLayout:
     """A small layout to ask an encoding about: one sequence, its layer's input all zeros."""
     last = encoding.last_position
     length = length if last is None else min(length, last + 1)
-    positions_BT = torch.arange(length)[None]
-    x_BTD = torch.zeros(1, length, width)
+    device = next((each.device for each in chain(encoding.parameters(), encoding.buffers())), None)
+    positions_BT = torch.arange(length, device=device)[None]
+    x_BTD = torch.zeros(1, length, width, device=device)
     numbers = encoding.token_numbers(x_BTD)
     ones = torch.ones_like(positions_BT)
     whole = AttentionLayout(positions_BT, positions_BT, segments_BT=ones, consecutive=True)

@@ -109,7 +109,7 @@ def _model(given: Mapping[str, Any]) -> Iterator[Departure]:
 
 def _data(run: RunResult, given: Mapping[str, Any], numerics: int) -> Iterator[Departure]:
     name = task_name(run)
-    plain = {"anchor": True, "prefix_tokens": 0, "separator_tokens": 0}
+    plain = {"anchor": True, "prefix_tokens": 0, "separator_tokens": 0, "placement": "consecutive"}
     yield from _changed("data", given, plain)
     if (tokens := given.get("tokens", "symbols")) != "published":
         yield Departure("tokens", f"{tokens} (published: the pieces of T5's tokenizer)")
@@ -121,7 +121,9 @@ def _data(run: RunResult, given: Mapping[str, Any], numerics: int) -> Iterator[D
     yield from _changed("data", given, {"examples": train}, default=None)
     if given.get("validation") not in (None, validation):
         yield Departure("data", f"validation {given['validation']:,} (published: half of what training leaves)")
-    if (count := _test_count(run, given.get("test_per_length"), test)) != test:
+    if given.get("test_at"):
+        yield Departure("data", f"tests at {len(given['test_at'])} of the unseen lengths (published: all of them)")
+    elif (count := _test_count(run, given.get("test_per_length"), test)) != test:
         told = f"{test:,}" if name in published.WHOLE_TESTS else "10,000"  # or 9,984, where they cannot be spread
         yield Departure("data", f"test examples {count:,} (published {told})")
     if given.get("held_out", "by_length") != "overall":

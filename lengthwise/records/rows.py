@@ -68,7 +68,7 @@ class RunResult:
         """(checkpoint, whether lengths are seen) -> its sums; only those that the run was tested at."""
         names = "checkpoint", "seen", "n", "chance"
         at, kinds, every, chances = (tuple(column(self.rows, name, 0.0)) for name in names)
-        correct, right = column(self.rows, "correct"), self._right("answer")
+        correct, right = column(self.rows, "correct"), self.right("answer")
         found: dict[tuple[str, bool], Totals] = defaultdict(Totals)
         for key, start, stop, n, guessed, variance in _asked(at, kinds, every, chances):
             total = found[key]
@@ -91,7 +91,7 @@ class RunResult:
 
     def counts_by_length(self, checkpoint: str, measure: Measure = "answer") -> dict[int, tuple[int, int]]:
         """Length -> examples that are right, and all examples; several buckets may share a length."""
-        right, every = self._right(measure), column(self.rows, "n")
+        right, every = self.right(measure), column(self.rows, "n")
         at, lengths = (tuple(column(self.rows, name)) for name in ("checkpoint", "length"))
         found = {}
         for length, (place, *others) in _places(at, lengths, checkpoint):
@@ -109,7 +109,8 @@ class RunResult:
         """Whether final answers were judged beside whole texts."""
         return has_field(self.rows, "answers")
 
-    def _right(self, measure: Measure) -> Sequence[int]:
+    def right(self, measure: Measure = "answer") -> Sequence[int]:
+        """Of each row, how many examples are right."""
         correct = column(self.rows, "correct")
         if measure != "answer" or not self.has_answers:
             return correct

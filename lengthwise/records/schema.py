@@ -195,6 +195,8 @@ SETTINGS = Table(
             {
                 "train_lengths": SOME_SPAN,
                 "test_lengths": SOME_SPAN,
+                "test_at": List(LENGTH, nullable=True),
+                "placement": NAME,
                 "examples": SOME_COUNT,
                 "validation": SOME_COUNT,
                 "test_per_length": SOME_COUNT,

@@ -3,6 +3,7 @@
 `copy.repeat` and `copy.replace` ask only for counting, `copy.words` also for content.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from lengthwise.data.examples import Column, Examples, Part
+from lengthwise.tasks.distinct import distinct
 from lengthwise.tasks.task import Span, Task
 from lengthwise.tasks.words import MOST, words
 
@@ -176,14 +178,35 @@ class Words(Copy):
     Examples:
         Copy: station cooling station [SEP] -> station cooling station
     Length: number of source symbols.
+
+    With `distinct` no symbol comes twice: what follows a symbol is found by the symbol alone (unique copying).
     """
 
     name = "copy.words"
     published_split = "cmc"
+    titled = later_settings = ("distinct",)
+
+    @dataclass(frozen=True)
+    class Config(Copy.Config):
+        distinct: bool = False
+
+    config: Config
+
+    def buckets(self, span: Span) -> list[int]:
+        return [length for length in span if not self.config.distinct or length <= self.config.symbols]
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
-        source = self.random_words(length, count, generator)
+        if self.config.distinct:
+            chosen = distinct(count, length, self.config.symbols, generator)
+            source = (self.first_symbol + chosen).astype(np.int32)
+        else:
+            source = self.random_words(length, count, generator)
         return self.columns(source, source)
+
+    def chance(self, length: int) -> float:
+        if not self.config.distinct:
+            return super().chance(length)
+        return 1 / math.perm(self.config.symbols, length)
 
 
 class WordsTwice(Copy):

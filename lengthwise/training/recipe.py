@@ -1,8 +1,9 @@
 """The settings of training and its data. Imports no torch, so that they are checked at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from lengthwise.configuration import YOUNGER
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.splits import Division
 from lengthwise.data.tokenization import PUBLISHED, SYMBOLS, make_tokens
@@ -23,6 +24,8 @@ class DataConfig:
     train_lengths: tuple[int, int] | None = None
     """First and last length of training; None for the task's published ones."""
     test_lengths: tuple[int, int] | None = None
+    test_at: tuple[int, ...] | None = field(default=None, metadata={YOUNGER: True})
+    """Of the unseen lengths only these are tested; None for all."""
     examples: int | None = None
     """Training examples, seen again and again; 0 for an endless supply of new ones, None for the published number."""
     validation: int | None = None
@@ -69,6 +72,8 @@ class DataConfig:
                 f"test_lengths must begin above the last of train_lengths ({self.train_lengths[1]}), "
                 f"not at {self.test_lengths[0]}: they are the unseen lengths"
             )
+        if self.test_at is not None and (not self.test_at or sorted(set(self.test_at)) != list(self.test_at)):
+            raise ValueError(f"test_at must be lengths in ascending order, not {list(self.test_at)}")
         _ = Scratchpad(self.scratchpad).parts  # an unknown name is an error now, not after training
         self._read_tokens()
         object.__setattr__(self, "placement", placement_words(self.placement))
@@ -108,6 +113,7 @@ class DataConfig:
         """Test examples of seen and of unseen lengths. Published are the unseen ones; of the seen ones there are as
         many for each length."""
         seen, unseen = (span.last - span.first + 1 for span in self.spans(task))
+        unseen = len(self.test_at) if self.test_at else unseen
         if self.test_per_length is not None:
             return self.test_per_length * seen, self.test_per_length * unseen
         count = task.published_counts[2]
@@ -129,7 +135,19 @@ class DataConfig:
         for span in (train, test):
             if not task.buckets(Span(span.last, span.last)):
                 raise ValueError(f"{task.title} has no examples of length {span.last} ({task.length_means})")
+        for length in self.test_at or ():
+            if not test.first <= length <= test.last:
+                raise ValueError(f"{task.name}: test_at names {length}, which is not among the unseen lengths {test}")
+            if not task.buckets(Span(length, length)):
+                raise ValueError(f"{task.title} has no examples of length {length} ({task.length_means})")
         return train, test
+
+    def unseen(self, task: Task) -> list[int]:
+        """The buckets of unseen lengths that are tested."""
+        test = self.spans(task)[1]
+        if self.test_at is None:
+            return task.buckets(test)
+        return [bucket for length in self.test_at for bucket in task.buckets(Span(length, length))]
 
 
 @dataclass(frozen=True)
