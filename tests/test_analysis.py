@@ -241,6 +241,7 @@ def probed() -> dict[tuple[Any, ...], dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probe", ["linear", "nonlinear"])
 def test_a_linear_position_extrapolates(probed: dict[tuple[Any, ...], dict[str, Any]], probe: str) -> None:
     row = probed["position", "linear", probe, False]

@@ -87,6 +87,7 @@ def test_the_peak_is_measured() -> None:
     assert peak.precision == "fp32" and peak.flops > 1e8 and peak.flops_of_layer > 1e8
 
 
+@pytest.mark.slow
 def test_times_of_a_fleet_agree_with_each_other() -> None:
     times = training.time_training(small_workload(fleet=2), CPU, PEAK, steps=12)
     assert (times.fleet, times.timed_steps, times.batch, times.run_steps, times.run_validations) == (2, 12, 8, 30, 3)
@@ -184,6 +185,7 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch: pytest
         Bench("cpu", Console(quiet=True), Console(quiet=True)).trainer()
 
 
+@pytest.mark.slow
 def test_evaluation_scales_what_it_measured() -> None:
     one_pass, ours, theirs = evaluation.time_evaluation(
         small_workload(), CPU, examples=60, sample=12, batch=4, with_transformers=True

@@ -273,6 +273,7 @@ def test_nothing_to_compare_is_a_clear_error() -> None:
         compare(Results([], [], {}))
 
 
+@pytest.mark.slow
 def test_quickstart_beside_published(tmp_path: Path) -> None:
     results = load_results(QUICKSTART)
     comparison = compare(results)

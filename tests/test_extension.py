@@ -601,6 +601,7 @@ def largest_difference_in_the_kernel() -> float:
     return max(found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_our_kernel_agrees() -> None:
     """The interpreter must be asked for before Triton is imported, so in a process of its own."""

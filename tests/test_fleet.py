@@ -114,6 +114,7 @@ def test_norms_decay_or_keep_their_weights_as_the_recipe_says() -> None:
     assert (alone["final_norm.weight"] - decayed["final_norm.weight"]).abs().max() > 1e-4
 
 
+@pytest.mark.slow
 def test_a_fleet_of_one_equals_a_member_of_three() -> None:
     data = sources(3)
     three = train_fleet(data, [3, 4, 5], [2e-3] * 3, "none", row_width=24)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import slow
 
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
@@ -129,7 +130,7 @@ def test_an_error_beside_is_raised() -> None:
         Loop(20, 100, 4).train(Broken())
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, slow(2)])
 def test_listeners_are_told_every_row_that_is_written(tmp_path: Path, workers: int) -> None:
     """In this process and from workers: losses, validations and results, in the order of the files."""
     study = load_study(

@@ -31,6 +31,7 @@ def compile_kernels() -> None:
                 assert "bar.sync" in before[single:], ptx
 
 
+@pytest.mark.slow
 @compiles
 def test_kernels_compile_for_a_gpu_that_is_not_there_and_read_16_bytes_at_a_time() -> None:
     in_another_process(compile_kernels)

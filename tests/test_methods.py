@@ -71,6 +71,7 @@ def test_each_is_one_short_file() -> None:
         assert len(path.read_text().splitlines()) <= 60, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROUGHT)
 def test_it_keeps_the_contract_of_encodings(name: str) -> None:
     """The same tests as for encodings that come with the package, in a process that finds the file."""
@@ -250,6 +251,7 @@ def steps_of(count: int) -> Steps:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("encodings_outside")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fleet_trains_it_and_all_its_parameters(name: str) -> None:

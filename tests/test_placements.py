@@ -143,6 +143,7 @@ def test_a_fleet_follows_positions_as_the_model_called_directly_does(encoding: s
     assert differ == (encoding != "none")
 
 
+@pytest.mark.slow
 def test_a_study_with_randomised_positions_trains_resumes_and_is_tested_at_them(tmp_path: Path) -> None:
     study = small_study(seeds=[1], encodings=["alibi", "learned"], data__placement="randomized(range=40)")
     run_study(study, tmp_path / "a", "cpu")

@@ -53,6 +53,7 @@ def test_wrong_names_are_clear_errors(only: str, message: str) -> None:
         select(load_study("battery-small").runs(), only)
 
 
+@pytest.mark.slow
 def test_parts_of_a_study_come_together_in_one_folder(tmp_path: Path) -> None:
     study = study_from(small_table())
     first = study.runs()[0].encoding.label

@@ -42,6 +42,7 @@ def watching(notes: list[str]) -> Callable[[int, int, FleetPlan], Listener]:
 REASONS = {KILLED: "killed by SIGKILL, perhaps for want of memory", HALF: "exit code 3", BROKEN: "CUDA error: gone"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", REASONS, ids=["killed", "half a line", "device"])
 def test_what_a_dead_worker_did_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     notes: list[str] = []

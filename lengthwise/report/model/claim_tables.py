@@ -11,8 +11,8 @@ NUMBERS = {each: each.value for each in Verdict}
 BOUNDS = {Verdict.equivalent: "holds", Verdict.undecided: "undecided", Verdict.different: "fails"}
 EXPLAINED = (
     f"verdict: the 90 % interval of our mean over seeds is inside (equivalent) or outside (different) of the published "
-    f"number ± {MARGIN:.2f}, or both (undecided); all of it keeps a bound (holds), none of it does (fails), or some; of "
-    "a difference also whether its sign is sure"
+    f"number ± {MARGIN:.2f}, or both (undecided); a bound holds for all of it, fails for all of it, or neither; of a "
+    "difference also whether its sign is sure"
 )
 
 
