@@ -193,7 +193,9 @@ class Study:
         told += [f"{Path(data.tokens).stem} tokens"] if "tokens" in own["data"] else []
         if "prefix_tokens" in own["data"] or "separator_tokens" in own["data"]:
             told.append(f"{data.prefix_tokens or 1} + {data.separator_tokens or 1} tokens")
-        told += [str(data.placement)] if "placement" in own["data"] else []
+        if "placement" in own["data"]:
+            said = own["data"]["placement"]
+            told.append(said if isinstance(said, str) else data.placement)
         told += [f"rate {training.learning_rate:g}"] if "learning_rate" in own["training"] else []
         title = make_task(rest).title + (f" ({', '.join(told)})" if told else "")
         return TaskChoice(title, rest, data, training)
