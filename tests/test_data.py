@@ -16,10 +16,11 @@ from lengthwise.data.splits import Split
 from lengthwise.data.vocabulary import Vocabulary
 from lengthwise.errors import UserError
 from lengthwise.evaluation.test_set import test_set as make_test_set
-from lengthwise.evaluation.test_set import validation_set
+from lengthwise.evaluation.test_set import validation_set, watched_set
 from lengthwise.seeding import derive, stream
 from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Span
+from lengthwise.tasks.words import words
 from lengthwise.training.batches import CHUNK, NO_TARGET, ROW_UNIT, WINDOW, TrainingData, best_row_width, collate
 from lengthwise.training.fleet import Batch
 from lengthwise.training.recipe import DataConfig
@@ -404,3 +405,24 @@ def test_batches_do_not_depend_on_how_steps_are_cut() -> None:
     assert np.concatenate([part.prompt for part in parts]).tolist() == whole.prompt.tolist()
     rows = [row[:size].tolist() for part in parts for row, size in zip(part.tokens, part.size, strict=True)]
     assert rows == [row[:size].tolist() for row, size in zip(whole.tokens, whole.size, strict=True)]
+
+
+def test_only_the_lengths_that_are_named_are_tested() -> None:
+    task = make_task({"name": "copy.words", "distinct": True, "symbols": 50})
+    config = DataConfig(test_lengths=(21, 40), test_at=(24, 40), test_per_length=30, watched=50)
+    found = make_test_set(task, config)
+    unseen = found.buckets[found.buckets > 20]
+    assert sorted(set(unseen.tolist())) == [24, 40] and len(unseen) == 60
+    watched = watched_set(task, config)
+    assert watched is not None and set(watched.buckets.tolist()) == {24, 40}
+    with pytest.raises(ValueError, match="names 41, which is not among the unseen lengths 21-40"):
+        DataConfig(test_lengths=(21, 40), test_at=(24, 41)).spans(task)
+    with pytest.raises(ValueError, match="ascending order"):
+        DataConfig(test_at=(40, 24))
+
+
+def test_unique_copying_shows_no_symbol_twice() -> None:
+    task = make_task({"name": "copy.words", "distinct": True, "symbols": 12})
+    for prompt, target in task.sample(12, 20):
+        assert sorted(target.split()) == sorted(words(12)) and prompt == f"Copy: {target} [SEP]"
+    assert task.buckets(Span(10, 20)) == [10, 11, 12] and task.chance(2) == 1 / (12 * 11)

@@ -26,7 +26,7 @@ from lengthwise.encodings.presets import PRESETS
 from lengthwise.executors.local import run_study
 from lengthwise.model import attention
 from lengthwise.model.attention import attention_weights
-from lengthwise.model.backend import explain
+from lengthwise.model.backend import explain, probe
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
@@ -249,6 +249,18 @@ def steps_of(count: int) -> Steps:
         rates_KN=np.full((RECIPE.steps, count), RECIPE.learning_rate, np.float32),
         corrections_K2=np.array([corrections(RECIPE, step) for step in steps], np.float32),
     )
+
+
+@pytest.mark.usefixtures("encodings_outside")
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_asked_of_it_is_where_its_parameters_are(name: str) -> None:
+    """On a device that is not there, in place of a GPU."""
+    encoding = make_model(name, "t5").encoding_at(0).to("meta")
+    asked = probe(encoding, encoding.geometry.width)
+    held = [*encoding.parameters(), *encoding.buffers()]
+    assert not held or asked.query_positions_BT.device.type == "meta"
+    if asked.layer_input_BTD is not None and held:
+        assert asked.layer_input_BTD.device.type == "meta"
 
 
 @pytest.mark.slow

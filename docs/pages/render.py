@@ -9,6 +9,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 
 from lengthwise import configuration
 from lengthwise.records import published
+from lengthwise.records.claims import Claim, Number, judge_claim
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, score
 from lengthwise.records.completeness import missing
 from lengthwise.records.findings import read_findings
@@ -26,8 +28,10 @@ from lengthwise.records.ranking import Difference, Place, paired_differences, ra
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.report.figures.gallery import figures
 from lengthwise.report.model import agreement
+from lengthwise.report.model.claim_tables import claim_table
 from lengthwise.report.model.layouts import Layout, ahead, layouts
 from lengthwise.report.model.phrases import places as places_words
+from lengthwise.study import claim_of, shipped_studies
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -35,6 +39,7 @@ PAGES = {
     "README.md.jinja": ROOT / "README.md",
     "results.md.jinja": ROOT / "docs/results.md",
     "layout.md.jinja": ROOT / "docs/layout.md",
+    "claims.md.jinja": ROOT / "docs/claims.md",
 }
 """Template -> page."""
 
@@ -313,6 +318,53 @@ def order_table(name: str, checkpoint: str = "last") -> str:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class ShownClaim:
+    """A published claim as its page shows it."""
+
+    study: str
+    claim: Claim
+    results: str
+    """The folder in results/ that it is judged by; empty where there is none yet."""
+    outcome: str
+    table: str
+    hardware: str = ""
+
+
+JUDGED_BY = {"claim-running-on": "battery-small"}
+"""Studies whose claim other results can judge, that have the same tasks."""
+
+
+@cache
+def claims() -> list[ShownClaim]:
+    found = []
+    for study, file in shipped_studies().items():
+        claim = claim_of(file)
+        if claim is None:
+            continue
+        own = ROOT / "results" / study
+        name = study if own.exists() else JUDGED_BY.get(study, "")
+        if not name:
+            told = [[each.says, _told(each)] for each in claim.numbers]
+            found.append(ShownClaim(study, claim, "", "not run yet", table(["what", "published"], told)))
+            continue
+        judged = judge_claim(claim, results(name), "best")
+        made = claim_table(judged)
+        lines = [[cell.text for cell in row.cells] for row in made.rows]
+        seeds = [each.ours.seeds if each.ours else 0 for each in judged.numbers]
+        lines = [[*line, n] for line, n in zip(lines, seeds, strict=True)]
+        headings = [column.heading for column in made.columns]
+        device = results(name).runs[0].description["hardware"]["device"]
+        shown = table([*headings, "seeds"], lines)
+        found.append(ShownClaim(study, claim, name, judged.outcome.value, shown, f"one {device}"))
+    return found
+
+
+def _told(number: Number) -> str:
+    sign = "≥ " if number.at_least is not None else "≤ " if number.at_most is not None else ""
+    return f"{sign}{number.value:{'+.3f' if number.minus else '.3f'}}"
+
+
 def agreement_table(name: str, checkpoint: str = "best") -> str:
     found = comparison(name, checkpoint)
     assert found.counts
@@ -395,7 +447,7 @@ FUNCTIONS = (
     *(difference, place, finished, csv_rows, bias, read_json, layout_steps, bench, compared_table, order_table),
     *(agreement_table, paired_table, means_table, lengths_table, cells_where, correlation, given, setting, table),
     *(uniform_scales, wrong_copies, cpu_ratios, exchanged, hidden, counted_at_separator, layout_titles, layout_span),
-    *(ahead_table, separator_table, Layout),
+    *(ahead_table, separator_table, Layout, claims),
     *(plus_minus, min, max, sum, len, range, round, sorted, zip, list, enumerate),
 )
 
