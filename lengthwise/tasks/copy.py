@@ -91,6 +91,7 @@ class Repeat(Copy):
     """
 
     name = "copy.repeat"
+    family = "copying"
     published_split = "rsc"
     times = 1
 
@@ -121,6 +122,7 @@ class RepeatTwice(Repeat):
     """
 
     name = "copy.repeat_twice"
+    family = "copying"
     published_split = "rsc2x"
     times = 2
 
@@ -134,6 +136,7 @@ class Replace(Copy):
     """
 
     name = "copy.replace"
+    family = "copying"
     published_split = "rdc"
     named_before = 2
     published_counts = (100_000, 14_114, 10_000)
@@ -179,6 +182,7 @@ class Words(Copy):
     """
 
     name = "copy.words"
+    family = "copying"
     published_split = "cmc"
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
@@ -195,6 +199,7 @@ class WordsTwice(Copy):
     """
 
     name = "copy.words_twice"
+    family = "copying"
     published_split = "cmc2x"
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
