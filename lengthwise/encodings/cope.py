@@ -19,7 +19,7 @@ class Cope(Encoding):
     name = "cope"
     card = Card(
         kind="bias",
-        equation="b(i, j) = q_i · e[p], p = Σ_(l=j)^i σ(z_(il))",
+        equation="b(i, j) = q_i · e[p], p = Σ_(l=j)^i σ(z_(i l))",
         source="Golovneva et al. 2024",
         arxiv="2405.18719",
     )

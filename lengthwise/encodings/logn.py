@@ -15,7 +15,7 @@ class Logn(Encoding):
     kind = "scale"
     card = Card(
         kind="scale",
-        equation='z max(1, ln n / ln L), L "the trained length"',
+        equation='z max(1, (ln n) / (ln L)), L "the trained length"',
         source="Chiang & Cholak 2022",
         arxiv="2202.12172",
     )

@@ -1,17 +1,22 @@
 """Equations of cards as MathML, which browsers draw by themselves: see `encodings.card` for how they are written.
 
-    line      = everything side by side
-    factor    = atom, scripts behind it, an argument in brackets that follows at once: b_h(d)
-    a / b     = a fraction of the two factors beside it; in a script it stays in the line
+line      = everything side by side
+factor    = atom, scripts behind it, an argument in brackets that follows at once: b_h(d)
+a / b     = a fraction of the two factors beside it; in a script it stays in the line
 """
 
 import re
 from dataclasses import dataclass
 from html import escape
 
-TOKEN = re.compile(r'"(?P<words>[^"]*)"|(?P<number>\d+(?:\.\d+)?)|(?P<name>[^\W\d_]+)|(?P<space>\s+)|(?P<other>.)')
+TOKEN = re.compile(
+    r'"(?P<words>[^"]*)"|(?P<number>\d+(?:\.\d+)?)|(?P<large>[Σ∏])|(?P<name>[^\W\d_Σ]+)|(?P<space>\s+)|(?P<other>.)'
+)
 CLOSES = {"(": ")", "[": "]", "⌊": "⌋"}
 LARGE = "Σ∏"
+SIGNS = {"-": "−", "Σ": "∑"}
+"""As they are typed, and as they are drawn."""
+SPACE = '<mspace width="0.17em"></mspace>'
 LONGEST = 1000
 DEEPEST = 40
 """Letters of an equation, and brackets within brackets, that are drawn; else it stays a text."""
@@ -29,16 +34,36 @@ def text_of(equation: str) -> str:
 
 
 def to_mathml(equation: str) -> str:
-    """An element that draws the equation; its text where that cannot be drawn."""
+    """An element that draws the equation; its text where that cannot be drawn.
+
+    Browsers do not break a formula into lines: words and commas outside of brackets stand between several of them.
+    """
     tokens = [Token(str(found.lastgroup), found.group(str(found.lastgroup))) for found in TOKEN.finditer(equation)]
-    drawn = None
+    drawn: list[str] | None = None
     if len(equation) <= LONGEST and sum(token.text in CLOSES for token in tokens) <= DEEPEST:
-        drawn = _Reader(tokens).all()
-    if drawn is None:
-        return f'<span class="equation">{escape(text_of(equation))}</span>'
-    # The annotation is what is copied and what a program without MathML shows.
-    said = f'<annotation encoding="text/plain">{escape(text_of(equation))}</annotation>'
-    return f'<math class="equation" display="inline"><semantics><mrow>{drawn}</mrow>{said}</semantics></math>'
+        drawn = _pieces(tokens)
+    return f'<span class="equation">{escape(text_of(equation)) if drawn is None else "".join(drawn)}</span>'
+
+
+def _pieces(tokens: list[Token]) -> list[str] | None:
+    """Formulas and what stands between them; None where one of them is no formula."""
+    pieces: list[str] = []
+    formula: list[Token] = []
+    depth = 0
+    for token in (*tokens, Token("end", "")):
+        depth += (token.text in CLOSES) - (token.text in CLOSES.values())
+        between = token.kind == "end" or (depth == 0 and (token.kind == "words" or token.text == ","))
+        if not between:
+            formula.append(token)
+            continue
+        if any(each.kind != "space" for each in formula):
+            drawn = _Reader(formula).all()
+            if drawn is None:
+                return None
+            pieces.append(f'<math displaystyle="true"><mrow>{drawn}</mrow></math>')
+        formula = []
+        pieces.append(", " if token.text == "," else f" {escape(token.text)} " if token.text else "")
+    return pieces
 
 
 class _Reader:
@@ -80,6 +105,9 @@ class _Reader:
         while self.tokens[self.place].kind == "space":
             self.place += 1
 
+    def is_space(self, place: int) -> bool:
+        return 0 <= place < len(self.tokens) and self.tokens[place].kind == "space"
+
     def next_is(self, *texts: str) -> bool:
         return self.place < len(self.tokens) and self.tokens[self.place].text in texts
 
@@ -117,18 +145,20 @@ class _Reader:
             case "number":
                 return f"<mn>{token.text}</mn>"
             case "name":
-                # The space that a reader expects behind `ln` in `ln n`.
-                wide = len(token.text) > 1 and self.place < len(self.tokens) and self.tokens[self.place].kind == "space"
                 drawn = f"<mi>{escape(token.text)}</mi>"
-                return f'<mrow>{drawn}<mspace width="0.17em"></mspace></mrow>' if wide else drawn
+                # The space that a reader expects around `ln` in `z ln n`.
+                if len(token.text) == 1:
+                    return drawn
+                before, behind = (SPACE if self.is_space(i) else "" for i in (self.place - 2, self.place))
+                return f"<mrow>{before}{drawn}{behind}</mrow>"
         if token.text in CLOSES:
             close = CLOSES[token.text]
             return f"<mrow><mo>{token.text}</mo>{self.line(close, in_script)}<mo>{close}</mo></mrow>"
         if token.text in "_^/" or token.text in CLOSES.values():
             raise ValueError(f"{token.text} stands on nothing")
         if token.text == ",":
-            return '<mo separator="true">,</mo><mspace width="0.4em"></mspace>'
-        return f"<mo>{escape({'-': '−'}.get(token.text, token.text))}</mo>"
+            return '<mo separator="true">,</mo>'
+        return f"<mo>{escape(SIGNS.get(token.text, token.text))}</mo>"
 
 
 def _bare(drawn: str) -> str:
