@@ -189,15 +189,14 @@ def _differences(run: RunResult, reference: Mapping[str, Any]) -> Iterator[str]:
     """In words, such as: training.steps 300, not 5000."""
     own = json.loads(json.dumps(_settings(run)))
     for name in sorted({*own, *reference}):
-        if own.get(name, _UNSAID) != reference.get(name, _UNSAID):
+        if own.get(name) != reference.get(name):
             yield f"{name} {_value(own, name)}, not {_value(reference, name)}"
 
 
-_UNSAID = object()
-
-
 def _value(settings: Mapping[str, Any], name: str) -> str:
-    value = settings.get(name, "unsaid")
+    value = settings.get(name)
+    if value is None:
+        return "unset"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

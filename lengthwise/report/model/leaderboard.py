@@ -84,10 +84,10 @@ def leaderboard_table(found: Leaderboard, links: Mapping[str, str] | None = None
         *(Column(task, data={"family": found.families.get(task, "other")}) for task in found.tasks),
     )
     rows: list[TableRow] = []
+    usual = usual_seeds(found.boards[0])
     for board, costs in zip(found.boards, found.costs, strict=True):
         if len(found.boards) > 1:
             rows.append(heading_row(_heading(board)))
-        usual = usual_seeds(board)
         for standing in board.standings:
             cells = (
                 _name(board, standing, several, links or {}),
