@@ -21,7 +21,7 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.rows import Results
 from lengthwise.report.model.method_card import CardPart, MethodCard
-from lengthwise.report.model.phrases import span
+from lengthwise.report.model.phrases import plain, span
 
 FRESH = ModelConfig(layers=1, width=256, heads=8)
 """Whatever the size of the models that were trained: pictures of different studies look the same."""
@@ -104,16 +104,20 @@ def method_card(method: str, results: Results) -> MethodCard:
 
 
 def _parts(layers: Sequence[Mapping[str, Any]]) -> list[CardPart]:
-    names = dict.fromkeys(table["name"] for layer in layers for table in tables_of(dict(layer)))
-    several = [name for name in names if name != "none"] or list(names)
-    found = []
-    for name in several:
+    """Each once, with what is set otherwise than by default; nothing of `none` beside others."""
+    tables = [table for layer in layers for table in tables_of(dict(layer))]
+    found: dict[CardPart, None] = {}
+    for table in [table for table in tables if table["name"] != "none"] or tables:
+        name = table["name"]
         components = registry.mixers if name in registry.mixers.entries else registry.encodings
         entry = components.entries.get(name)
         card = entry.card if entry else {}
         summary = entry.summary if entry else f"Its file is not found here; {registry.VARIABLE} may name its folder."
-        found.append(CardPart(name, summary, card.get("equation", ""), card.get("source", ""), card.get("arxiv", "")))
-    return found
+        defaults = entry.settings if entry else {}
+        given = {key: value for key, value in table.items() if key != "name" and repr(value) != defaults.get(key)}
+        said = (card.get(field, "") for field in ("equation", "source", "arxiv"))
+        found[CardPart(name, summary, plain(given) if given else "", *said)] = None
+    return list(found)
 
 
 def _preset(method: str, layers: Sequence[Mapping[str, Any]]) -> Preset | None:

@@ -38,7 +38,7 @@ class Rwkv7(Mixer):
     name = "rwkv7"
     card = Card(
         kind="mixer",
-        equation="S_t = w_t S_(t-1) - (a_t u_t) (u_t · S_(t-1)) + k_t v_t, o_t = r_t · S_t",
+        equation="S_t = w_t S_(t-1) - a_t u_t (u_t · S_(t-1)) + k_t v_t, o_t = r_t · S_t",
         source="Peng et al. 2025",
         arxiv="2503.14456",
     )

@@ -197,6 +197,8 @@ def _value(settings: Mapping[str, Any], name: str) -> str:
     value = settings.get(name)
     if value is None:
         return "unset"
+    if value == "":
+        return "empty"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

@@ -52,7 +52,7 @@ def measured_costs(file: Path) -> Costs:
     device = found.get("hardware", {}).get("device", "a machine that is not named")
     return Costs(
         {encoding: value / times[BASELINE] for encoding, value in times.items()},
-        f"a training step relative to `{BASELINE}`, measured on {device} ({size} size, fleet of {fleet}, {file.name})",
+        f"a training step relative to {BASELINE}, measured on {device} ({size} size, fleet of {fleet}, {file.name})",
     )
 
 
@@ -77,7 +77,7 @@ def costs_of_runs(results: Results) -> Costs:
     several = "; other machines have other ratios" if len(devices) > 1 else ""
     return Costs(
         {encoding: statistics.median(values) for encoding, values in ratios.items()},
-        f"the time of a run relative to `{BASELINE}` on the same task and machine ({', '.join(devices)}), the median "
+        f"the time of a run relative to {BASELINE} on the same task and machine ({', '.join(devices)}), the median "
         f"over tasks; start-up and tests are in it, so it is rough{several}",
     )
 

@@ -60,9 +60,11 @@ def _pieces(tokens: list[Token]) -> list[str] | None:
             drawn = _Reader(formula).all()
             if drawn is None:
                 return None
-            pieces.append(f'<math displaystyle="true"><mrow>{drawn}</mrow></math>')
+            # A comma stays with the formula before it.
+            end = "," if token.text == "," else ""
+            pieces.append(f'<span class="ends"><math displaystyle="true"><mrow>{drawn}</mrow></math>{end}</span>')
         formula = []
-        pieces.append(", " if token.text == "," else f" {escape(token.text)} " if token.text else "")
+        pieces.append(f" {escape(token.text)} " if token.text != "," else " ")
     return pieces
 
 

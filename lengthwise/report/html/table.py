@@ -1,5 +1,6 @@
 """Tables as HTML: signs of encodings, notes below numbers, the colour of a share behind it."""
 
+import re
 from collections.abc import Mapping
 from html import escape
 
@@ -20,6 +21,7 @@ from lengthwise.report.model.table import (
 Styles = Mapping[str, tuple[str, str]]
 """Encoding -> colour and shape of its sign."""
 
+BREAKS = re.compile(r"([._/(|])(?=\w)")
 CLASSES: dict[Tone, str] = {
     "main": "mean", "warning": "mark", "mark": "swing", "quiet": "quiet", "bold": "mean", "spoken": "hidden",
     "good": "good", "bad": "bad",
@@ -92,6 +94,8 @@ def _heading(table: Table, number: int, styles: Styles) -> str:
         said = f"{sign(column.encoding, styles)} {escape(column.heading)}"
     else:
         said = "<br>".join(map(escape, heading_lines(column.heading, max(10, widest(table, number)))))
+        if table.heat:  # narrow columns with the names of tasks, which may break after each part
+            said = BREAKS.sub(r"\1<wbr>", said)
     kind = ("number" if column.align == "right" else "") + (" label" if column.encoding else "")
     data = {f"data-{name}": value for name, value in column.data.items()}
     return _tag("th", {"scope": "col", "class": kind, **data}) + swatch + said + "</th>"

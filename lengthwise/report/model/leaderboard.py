@@ -30,7 +30,7 @@ from lengthwise.report.model.table import (
 
 MOST_DIFFERENCES = 4
 """Settings that the heading of a board names; further ones are counted."""
-NO_COST = "no run of `none` was trained beside the others in a fleet of the same size"
+NO_COST = "no run of none was trained beside the others in a fleet of the same size"
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def _accuracy(found: Accuracy | None, usual: int) -> Cell:
     if seeds != usual:
         notes.append(Note((Words(plural(seeds, "seed")),)))
     if found.unlearned:
-        words = f"{len(found.unlearned)} of {seeds} not learned"
-        notes.append(Note((Words(words, "warning"),), sign="*"))
+        words = Words(f"{len(found.unlearned)} of {seeds}", "warning"), Words(" not learned", "spoken")
+        notes.append(Note(words, sign="*"))
     return Cell(
         (Words(f"{found.mean:.2f}", "main"),),
         (rounded(found.mean),),
@@ -194,7 +194,7 @@ def _notes(found: Leaderboard) -> Iterator[str]:
             for method in board.results.encodings
         )
     ):
-        yield f"* some seed stayed below {LEARNED} on its training lengths: it did not learn the task"
+        yield f"* or △ 1 of 3: so many seeds did not learn the task, with less than {LEARNED} on their training lengths"
     if len(found.boards) > 1:
         yield "methods under different headings had different settings: places and ranks are within a heading"
 

@@ -11,6 +11,8 @@ class CardPart:
 
     name: str
     summary: str
+    settings: str
+    """Those that are not the defaults, in words."""
     equation: str
     source: str
     arxiv: str

@@ -48,11 +48,12 @@ const fits = (each, { kind, words }) =>
 
 function tell() {
   const count = (items) => items.filter((each) => !each.hidden).length;
+  const methods = (among) => new Set(among.map((line) => line.dataset.method)).size; // one may have several lines
   const tasks = headings.filter((heading) => heading.dataset.family !== undefined);
   const order = sorted.column < 0 ? "" : `, sorted by ${label(headings[sorted.column])}, ${sorted.rising ? "least" : "greatest"} first`;
   const over = count(tasks) < tasks.length ? " Place, rank and mean are over all tasks." : "";
   document.getElementById("board-state").textContent =
-    `${count(lines)} of ${lines.length} methods, ${count(tasks)} of ${tasks.length} tasks${order}.${over}`;
+    `${methods(lines.filter((line) => !line.hidden))} of ${methods(lines)} methods, ${count(tasks)} of ${tasks.length} tasks${order}.${over}`;
 }
 
 function offerFilters() {
