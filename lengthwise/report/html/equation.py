@@ -114,7 +114,7 @@ class _Reader:
         return self.place < len(self.tokens) and self.tokens[self.place].text in texts
 
     def factor(self, in_script: bool = False) -> str:
-        large = self.tokens[self.place].text in LARGE
+        large, named = self.tokens[self.place].text in LARGE, self.tokens[self.place].kind == "name"
         drawn, scripts = self.atom(in_script), {}
         while self.next_is("_", "^"):
             mark = self.tokens[self.place].text
@@ -125,7 +125,7 @@ class _Reader:
             both = "munderover" if large else "msubsup"
             tag = both if len(scripts) == 2 else kind[next(iter(scripts))]
             drawn = f"<{tag}>{drawn}{''.join(scripts[mark] for mark in '_^' if mark in scripts)}</{tag}>"
-        if not large and self.next_is("(", "["):
+        if named and self.next_is("(", "["):
             drawn = f"<mrow>{drawn}{self.atom(in_script)}</mrow>"
             if self.next_is("^"):  # ln(n)^2
                 self.place += 1
@@ -143,7 +143,7 @@ class _Reader:
         self.place += 1
         match token.kind:
             case "words":
-                return f"<mtext>&nbsp;{escape(token.text)}&nbsp;</mtext>"
+                return f"<mtext>&#160;{escape(token.text)}&#160;</mtext>"
             case "number":
                 return f"<mn>{token.text}</mn>"
             case "name":

@@ -30,7 +30,7 @@ function offerSorting() {
   headings.forEach((heading, column) => {
     heading.dataset.label = heading.innerText.replace(/\s+/g, " ").trim();
     const button = create("button", { type: "button" }, ...heading.childNodes);
-    button.append(create("span", { className: "hidden", textContent: ", sort" }));
+    button.setAttribute("aria-label", `${label(heading)}, sort`); // without the places where a name may break
     heading.replaceChildren(button);
     button.addEventListener("click", () => {
       const again = sorted.column === column;
