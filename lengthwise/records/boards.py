@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lengthwise.door import visible
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import SECTIONS
 from lengthwise.records.columns import Columns, columns
@@ -108,7 +109,7 @@ def source_names(folders: Sequence[Path]) -> list[str]:
     """The last part of each path, or as many parts as it takes to tell them apart."""
     whole = [folder.resolve() for folder in folders]
     for parts in range(1, max(len(path.parts) for path in whole) + 1):
-        names = ["/".join(path.parts[-parts:]) for path in whole]
+        names = [visible("/".join(path.parts[-parts:])) for path in whole]
         if len(set(names)) == len(set(whole)):
             break
     return names

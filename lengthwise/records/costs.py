@@ -14,8 +14,11 @@ from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.schema import AMOUNT, FEW, NAME, WORDS
 
 BENCH = Table(
-    {"training": List(Table({"encoding": NAME, "size": NAME, "fleet": FEW}, {"end_to_end_ms": AMOUNT}))},
-    {"hardware": Table({}, {"device": WORDS})},
+    {},
+    {
+        "training": List(Table({"encoding": NAME, "size": NAME, "fleet": FEW}, {"end_to_end_ms": AMOUNT})),
+        "hardware": Table({}, {"device": WORDS}),
+    },
 )
 """What is read of a file that `lengthwise bench train --out` wrote; a fleet that did not fit has no time."""
 CONDITIONS = ("task", "size", "layers", "width", "fleet", "dropout", "precision", "threads", "batch", "row_width")
@@ -37,7 +40,7 @@ def measured_costs(file: Path) -> Costs:
     """From a benchmark, at the size and the size of a fleet that most methods were timed at."""
     found = read_json(file, BENCH)
     groups: dict[tuple[Any, ...], dict[str, float]] = defaultdict(dict)
-    for row in found["training"]:
+    for row in found.get("training", []):
         if row.get("end_to_end_ms"):
             groups[tuple(repr(row.get(name)) for name in CONDITIONS)][row["encoding"]] = row["end_to_end_ms"]
     compared = {key: times for key, times in groups.items() if BASELINE in times}

@@ -124,7 +124,7 @@ def _cell(column: Column, cell: Cell, names: bool, styles: Styles, heat: bool) -
         "resolved" if column.wide else "",
         ("heat" if heat else "accuracy") if coloured else "",
         "unlearned" if cell.hatched else "",
-        "missing" if heat and cell.words == MISSING.words else "",
+        "missing" if heat and column.data and cell.words == MISSING.words else "",
     ]
     style = "" if cell.share is None or not coloured else _heat(cell.share) if heat else f"--value: {cell.share:.3f}"
     attributes = {"class": " ".join(filter(None, kinds)), "style": style, "title": cell.description}

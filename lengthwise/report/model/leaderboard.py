@@ -8,6 +8,7 @@ from lengthwise.records.boards import Board, Standing, boards
 from lengthwise.records.costs import Costs, costs_of_runs
 from lengthwise.records.outcomes import LEARNED, require_checkpoint
 from lengthwise.records.rows import Results
+from lengthwise.records.statistics import FEWEST_SEEDS
 from lengthwise.report.model import phrases, summaries
 from lengthwise.report.model.displayed import displayed
 from lengthwise.report.model.numbers import ends, known, rounded
@@ -173,9 +174,12 @@ def _notes(found: Leaderboard) -> Iterator[str]:
     if first.pairs:
         yield (
             f"sorted by mean rank over {plural(first.pairs, 'pair')} of task and seed, 1 the best, ties sharing their "
-            "mean rank; place: the first and last that the seeds leave open; mean: of exact match over the same pairs, "
-            "with its 95 % CI over seeds"
+            "mean rank; mean: of exact match over the same pairs"
         )
+        if first.standings[0].places:
+            yield "place: the first and last that the seeds leave open; below each mean its 95 % CI over seeds"
+        else:
+            yield f"no place and no interval is given: some task has fewer than {FEWEST_SEEDS} seeds"
     else:
         yield "no pair of task and seed is finished for the methods, so there is no rank; sorted by mean exact match"
     if any(standing.rank is None for standing in first.standings):
