@@ -16,11 +16,13 @@ def task_rows() -> list[dict[str, Any]]:
     rows = []
     for name, entry in registry.tasks.entries.items():
         row = {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
-        about = {"published": "", "train": "", "test": "", "length_means": "", "symbols": [], "chance": {}, "steps": []}
+        about = {"family": "other", "published": "", "train": "", "test": "", "length_means": ""}
+        about |= {"symbols": [], "chance": {}, "steps": []}
         if name != "file":  # which has nothing to show before it is given a file
             task = make_task(name)
             row["settings"] = dataclasses.asdict(task.config)
             about = {
+                "family": task.family,
                 "published": task.published_split,
                 "train": str(task.train_lengths),
                 "test": str(task.test_lengths),
@@ -44,11 +46,11 @@ def _chances(task: "Task") -> dict[int, float]:
 
 def encoding_rows() -> list[dict[str, Any]]:
     """Encodings, and published choices that are made of them."""
-    from lengthwise.encodings.choice import read_encoding, words_of
+    from lengthwise.encodings.choice import kinds_of, read_encoding, words_of
     from lengthwise.encodings.presets import PRESETS
 
     rows = [
-        {**row, "kind": entry.kind, "layers": None}
+        {**row, "kind": entry.kind, "card": entry.card, "layers": None}
         for row, entry in zip(component_rows(registry.encodings), registry.encodings.entries.values(), strict=True)
     ]
     presets = [
@@ -58,6 +60,12 @@ def encoding_rows() -> list[dict[str, Any]]:
             "settings": {},
             "file": "",
             "kind": "position",
+            "card": {
+                "kind": " and ".join(kinds_of(read_encoding(name).layers)),
+                "equation": "",
+                "source": preset.source,
+                "arxiv": preset.arxiv,
+            },
             "layers": list(read_encoding(name).layers),
         }
         for name, preset in PRESETS.items()

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -39,6 +39,8 @@ class Entry:
     """Field of the class's Config -> its default, as written."""
     kind: str = "position"
     """What an encoding acts on, where it is not position: `scale`, `normalizer` or `output`."""
+    card: dict[str, str] = field(default_factory=dict)
+    """What it says about itself, see `encodings.card`; empty where it has no card."""
 
 
 class Registry:
@@ -134,13 +136,19 @@ def _read_entries(file: Path) -> Iterator[Entry]:
     for node in module.body:
         if not isinstance(node, ast.ClassDef):
             continue
-        name, settings, kind = None, {}, Entry.kind
+        name, settings, kind, card = None, {}, Entry.kind, {}
         for statement in node.body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(value))):
                     name = value
                 case ast.Assign(targets=[ast.Name(id="kind")], value=ast.Constant(value=str(value))):
                     kind = value
+                case ast.Assign(targets=[ast.Name(id="card")], value=ast.Call(keywords=said)):
+                    card = {
+                        word.arg: word.value.value
+                        for word in said
+                        if word.arg and isinstance(word.value, ast.Constant) and isinstance(word.value.value, str)
+                    }
                 case ast.ClassDef(name="Config"):
                     settings = {
                         field.target.id: ast.unparse(field.value) if field.value else "required"
@@ -149,7 +157,7 @@ def _read_entries(file: Path) -> Iterator[Entry]:
                     }
         if name is not None:
             text = ast.get_docstring(node) or ast.get_docstring(module) or ""
-            yield Entry(name, node.name, file, text.split("\n\n")[0].replace("\n", " "), settings, kind)
+            yield Entry(name, node.name, file, text.split("\n\n")[0].replace("\n", " "), settings, kind, card)
 
 
 def _refuse_other_folders(root: Path) -> None:

@@ -45,9 +45,10 @@ def test_nothing_reaches_the_terminal(results: Results) -> None:
     assert unseen(text) == set() and "constructor" in text and "\\u001b" in text
 
 
-@pytest.mark.parametrize("command", ["show", "compare", "collect"])
+@pytest.mark.parametrize("command", ["show", "compare", "collect", "leaderboard"])
 def test_commands_print_no_hostile_letter(folder: Path, tmp_path: Path, command: str) -> None:
-    more = ["--out", str(tmp_path / "c")] if command == "collect" else []
+    outs = {"collect": "c", "leaderboard": "c.md"}
+    more = ["--out", str(tmp_path / outs[command])] if command in outs else []
     done = CliRunner().invoke(app, [command, str(folder), *more])
     assert unseen(done.output) == set() and (done.exit_code == 0 or isinstance(done.exception, UserError))
 

@@ -1,5 +1,7 @@
 """Pages whose numbers come from committed results: `python docs/pages/render.py` writes README.md and docs/results.md.
 
+The tables of docs/methods.md come from the cards of methods.
+
 A page is a template beside this file. Numbers in it are computed by the functions below, so that a page can say nothing
 that the rows do not; a number that is no result (a setting, a date) stands in `given("...")`.
 """
@@ -17,7 +19,9 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from lengthwise import configuration
+from lengthwise import configuration, registry
+from lengthwise.encodings.choice import read_encoding, words_of
+from lengthwise.encodings.presets import PRESETS
 from lengthwise.records import published
 from lengthwise.records.claims import Claim, Number, judge_claim
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, score
@@ -27,6 +31,7 @@ from lengthwise.records.published import Score
 from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.report.figures.gallery import figures
+from lengthwise.report.html.equation import text_of
 from lengthwise.report.model import agreement
 from lengthwise.report.model.claim_tables import claim_table
 from lengthwise.report.model.layouts import Layout, ahead, layouts
@@ -40,6 +45,7 @@ PAGES = {
     "results.md.jinja": ROOT / "docs/results.md",
     "layout.md.jinja": ROOT / "docs/layout.md",
     "claims.md.jinja": ROOT / "docs/claims.md",
+    "methods.md.jinja": ROOT / "docs/methods.md",
 }
 """Template -> page."""
 
@@ -429,6 +435,41 @@ def _interval(interval: tuple[float, float] | None) -> str:
     return "–" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
+def methods_table(*kinds: str) -> str:
+    """Methods whose cards say one of these kinds."""
+    from lengthwise.model.backend import explain
+    from lengthwise.model.build import Lengths, build
+    from lengthwise.model.config import ModelConfig
+
+    config = ModelConfig(layers=2, width=64, heads=4)
+    rows = []
+    for name, entry in registry.encodings.entries.items():
+        if entry.card.get("kind") not in kinds:
+            continue
+        encoding = build(config, 24, [{"name": name}], Lengths(64, 64)).encoding_at(0)
+        aliases = [alias for alias, known in registry.encodings.aliases.items() if known == name]
+        names = [f"[`{name}`](../lengthwise/encodings/{entry.file.name})", *(f"`{alias}`" for alias in aliases)]
+        card, learned = entry.card, "yes" if list(encoding.parameters()) else "no"
+        rows.append(
+            [", ".join(names), f"`{text_of(card['equation'])}`", entry.summary, learned,
+             explain(encoding, config).split(":")[0], _source(card.get("source", ""), card.get("arxiv", ""))]
+        )  # fmt: skip
+    return table(["method", "equation", "what it does", "learned", "runs", "source"], rows)
+
+
+def presets_table() -> str:
+    rows = [
+        [f"`{name}`", f"`{words_of(read_encoding(name).layers)}`", preset.summary, _source(preset.source, preset.arxiv)]
+        for name, preset in PRESETS.items()
+    ]
+    return table(["preset", "layers", "what it is", "source"], rows)
+
+
+def _source(words: str, arxiv: str) -> str:
+    link = f"[{arxiv}](https://arxiv.org/abs/{arxiv})" if arxiv else ""
+    return ", ".join(each for each in (words, link) if each)
+
+
 def given(words: str) -> str:
     """A number that is no result: a setting, a date, a count of things that everybody can see."""
     return words
@@ -447,7 +488,7 @@ FUNCTIONS = (
     *(difference, place, finished, csv_rows, bias, read_json, layout_steps, bench, compared_table, order_table),
     *(agreement_table, paired_table, means_table, lengths_table, cells_where, correlation, given, setting, table),
     *(uniform_scales, wrong_copies, cpu_ratios, exchanged, hidden, counted_at_separator, layout_titles, layout_span),
-    *(ahead_table, separator_table, Layout, claims),
+    *(ahead_table, separator_table, Layout, claims, methods_table, presets_table),
     *(plus_minus, min, max, sum, len, range, round, sorted, zip, list, enumerate),
 )
 

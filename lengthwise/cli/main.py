@@ -283,6 +283,28 @@ def report(
     console.print(f"Wrote {written}", highlight=False, markup=False)
 
 
+@app.command("leaderboard")
+def leaderboard_command(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs or of collected results; the first sets the terms.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=named_path, metavar="PATH", help="A .html page (leaderboard.html), .md, .csv or .json."),
+    ] = None,
+    cost: Annotated[
+        Path | None, typer.Option(help="What a step costs: the file of `bench train --out`, with `none` in it.")
+    ] = None,
+) -> None:
+    """Write methods by tasks as one page, from any folders of results, with a card for each method."""
+    from lengthwise.cards.leaderboard import write_leaderboard
+    from lengthwise.records.rows import collector_paused
+
+    with collector_paused():
+        written = write_leaderboard(runs, out, cost)
+    console.print(f"Wrote {written}", highlight=False, markup=False, soft_wrap=True)
+
+
 @app.command("collect")
 def collect_command(
     runs: Annotated[list[Path], typer.Argument(help="Folders of a study's runs, or of results collected before.")],

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -20,6 +21,12 @@ class Alibi(Encoding):
     """A penalty on the logits that grows linearly with distance, at a fixed slope for each head."""
 
     name = "alibi"
+    card = Card(
+        kind="bias",
+        equation="b_h(d) = -m_h d, m_h = 2^(-8h/H)",
+        source="Press et al. 2022",
+        arxiv="2108.12409",
+    )
     takes = ("whole", "fractions")
 
     def contribute(self, layout: AttentionLayout) -> Contribution:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.encodings.entmax import entmax_by_sorting
 
@@ -16,6 +17,12 @@ class Asentmax(Encoding):
 
     name = "asentmax"
     kind = "normalizer"
+    card = Card(
+        kind="normalizer",
+        equation='entmax(z (1 + β ln(n + 1)^γ)), β "and" γ "from" x',
+        source="Vasylenko et al. 2025",
+        arxiv="2506.16640",
+    )
     per_layer = True
     reads_layer = True
 

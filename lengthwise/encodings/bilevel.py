@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.encodings.alibi import slopes
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Rotation, RowColumnBias
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.placements.counting import UNIT
@@ -25,6 +26,12 @@ class Bilevel(Encoding):
     """
 
     name = "bilevel"
+    card = Card(
+        kind="rotation",
+        equation='x + e["index in the segment"], z = (R_s q) · (R_t k), s, t "the segments of" i, j',
+        source="He et al. 2024",
+        arxiv="2401.16421",
+    )
     shift_invariant = False
     takes = ("whole", "levels")
 

@@ -62,6 +62,23 @@ def words_of(layers: Sequence[Methods]) -> str:
     return ",".join("+".join(table["name"] for table in tables_of(layer)) for layer in layers)
 
 
+def kinds_of(layers: Sequence[Methods]) -> list[str]:
+    """What a choice changes, as cards say it; `schedule` first where layers differ, `none` where nothing is changed.
+
+    Of a method without a card, what it goes with: `position` says no more than that it has to do with positions. Of
+    one that is not found here nothing is known.
+    """
+    found = ["schedule"] if any(layer != layers[0] for layer in layers) else []
+    for layer in layers:
+        for table in tables_of(layer):
+            components = registry.mixers if is_mixer(table) else registry.encodings
+            entry = components.entries.get(table["name"])
+            if entry is not None:
+                found.append(entry.card.get("kind", "mixer" if is_mixer(table) else entry.kind))
+    distinct = list(dict.fromkeys(found))
+    return [kind for kind in distinct if kind != "none"] or distinct
+
+
 def read_encoding(choice: Any) -> EncodingChoice:
     """What a study or a setting says, in any of the ways above; the encodings in it exist."""
     if isinstance(choice, str) and (preset := PRESETS.get(choice.lower())) and choice not in registry.encodings.entries:

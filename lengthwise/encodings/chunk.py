@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Scores
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
@@ -13,6 +14,11 @@ class Chunk(Encoding):
     """Hides keys of earlier chunks. Goes with any encoding."""
 
     name = "chunk"
+    card = Card(
+        kind="mask",
+        equation='"seen where" ⌊i/c⌋ = ⌊j/c⌋',
+        source="Llama 4",
+    )
     shift_invariant = False
 
     @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Scores
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
@@ -16,6 +17,12 @@ class Cope(Encoding):
     """A key's position is the sum of the gates from it up to the query; a learned vector for each is scored."""
 
     name = "cope"
+    card = Card(
+        kind="bias",
+        equation="b(i, j) = q_i · e[p], p = Σ_(l=j)^i σ(z_(i l))",
+        source="Golovneva et al. 2024",
+        arxiv="2405.18719",
+    )
     per_layer = True
 
     @dataclass(frozen=True)

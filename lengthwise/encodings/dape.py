@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.alibi import Alibi
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Scores
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.encodings.kerple import Kerple
@@ -20,6 +21,12 @@ class Dape(Encoding):
     """Logits x and a bias b become x + b + f(x, b), where f is a network that sees all heads of a query and a key."""
 
     name = "dape"
+    card = Card(
+        kind="bias",
+        equation='z + b_h(d) + f_h(z, b), b "of kerple or alibi"',
+        source="Zheng et al. 2024",
+        arxiv="2405.14722",
+    )
     per_layer = True
 
     @dataclass(frozen=True)

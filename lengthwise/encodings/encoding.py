@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import NOTHING, Contribution
 from lengthwise.encodings.gates import Gates
 from lengthwise.encodings.layout import AttentionLayout, distances
 from lengthwise.placements.counting import WHOLE, Counting, Kind
 
-__all__ = ["AttentionLayout", "Contribution", "Encoding", "Geometry", "distances"]
+__all__ = ["AttentionLayout", "Card", "Contribution", "Encoding", "Geometry", "distances"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Encoding(nn.Module):
     kind: ClassVar[str] = "position"
     """What it is: `scale` and `normalizer` are axes of a study of their own, since they go with any encoding; `output`
     changes what attention found."""
+    card: ClassVar[Card | None] = None
+    """What it says about itself: what it changes, its equation, where it comes from."""
     shift_invariant: ClassVar[bool] = True
     """Whether adding a constant to all positions changes nothing; checked by the contract tests."""
     per_layer: bool = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 HALVINGS = 40
@@ -19,6 +20,12 @@ class Entmax(Encoding):
 
     name = "entmax"
     kind = "normalizer"
+    card = Card(
+        kind="normalizer",
+        equation="a_j = max((α - 1) z_j - τ, 0)^(1/(α - 1))",
+        source="Peters et al. 2019",
+        arxiv="1905.05702",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -5,6 +5,7 @@ Shape letters: B batch, H heads, T queries, K head width.
 
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -13,6 +14,11 @@ class Exclusive(Encoding):
 
     name = "exclusive"
     kind = "output"
+    card = Card(
+        kind="output",
+        equation='y - (y · v)/(v · v) v, v "the value of the query\'s own token"',
+        arxiv="2603.09078",
+    )
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         return Contribution(output=self.without_own)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Scores
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
@@ -17,6 +18,12 @@ class Fire(Encoding):
     """A bias f(ln(c d + 1) / ln(c max(L, i) + 1)) for the distance d from a query at position i."""
 
     name = "fire"
+    card = Card(
+        kind="bias",
+        equation="b_h(i, d) = f_h(ln(1 + c d) / ln(1 + c max(L, i)))",
+        source="Li et al. 2024",
+        arxiv="2310.04418",
+    )
     shift_invariant = False
     per_layer = True
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import RowColumnBias
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.encodings.gates import Gates
@@ -17,6 +18,12 @@ class Fox(Encoding):
     """The logit of a key falls by the logarithms of the forget gates of all tokens after it, up to the query."""
 
     name = "fox"
+    card = Card(
+        kind="bias",
+        equation="b_h(i, j) = Σ_(l=j+1)^i ln σ(w_h · x_l + c_h)",
+        source="Lin et al. 2025",
+        arxiv="2503.02130",
+    )
     per_layer = True
     reads_layer = True
 

@@ -6,6 +6,7 @@ Shape letters: B batch, H heads, T queries, K head width, D model width.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -14,6 +15,12 @@ class GatedOutput(Encoding):
 
     name = "gated-output"
     kind = "output"
+    card = Card(
+        kind="output",
+        equation="y_h σ(w_h · x)",
+        source="Qiu et al. 2025",
+        arxiv="2505.06708",
+    )
     per_layer = True
     reads_layer = True
 

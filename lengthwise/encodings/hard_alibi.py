@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 EVERYTHING = 2**30
@@ -12,6 +13,12 @@ class HardAlibi(Encoding):
     """Windows of 1, 2, 3, ... keys for half of the heads; the other half sees all keys."""
 
     name = "hard-alibi"
+    card = Card(
+        kind="mask",
+        equation='"seen where" d < h "for half of the heads, everywhere for the others"',
+        source="Jelassi et al. 2024",
+        arxiv="2402.01032",
+    )
 
     @dataclass(frozen=True)
     class Config:

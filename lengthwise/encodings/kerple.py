@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -14,6 +15,12 @@ class Kerple(Encoding):
     """A penalty p ln(1 + a d) at distance d, or a d^p, with learned p and a of each head, shared by all layers."""
 
     name = "kerple"
+    card = Card(
+        kind="bias",
+        equation='b_h(d) = -p_h ln(1 + a_h d) "or" -a_h d^(p_h)',
+        source="Chi et al. 2022",
+        arxiv="2205.09921",
+    )
 
     @dataclass(frozen=True)
     class Config:

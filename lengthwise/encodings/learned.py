@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Encoding, Geometry
 
 
@@ -13,6 +14,10 @@ class Learned(Encoding):
     """One trained vector per position, added to the token embedding; ends where its table ends."""
 
     name = "learned"
+    card = Card(
+        kind="embedding",
+        equation="x_i + e[i]",
+    )
     shift_invariant = False
 
     @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -10,6 +11,11 @@ class Llama4Temperature(Encoding):
 
     name = "llama4-temperature"
     kind = "scale"
+    card = Card(
+        kind="scale",
+        equation="z (1 + 0.1 ln(1 + ⌊(i + 1)/8192⌋))",
+        source="Llama 4",
+    )
     shift_invariant = False
 
     @dataclass(frozen=True)

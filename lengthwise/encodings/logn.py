@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -12,6 +13,12 @@ class Logn(Encoding):
 
     name = "logn"
     kind = "scale"
+    card = Card(
+        kind="scale",
+        equation='z max(1, (ln n) / (ln L)), L "the trained length"',
+        source="Chiang & Cholak 2022",
+        arxiv="2202.12172",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -13,6 +14,12 @@ class Nape(Encoding):
     """The first half of the heads has no positions, the second a penalty linear in the distance."""
 
     name = "nape"
+    card = Card(
+        kind="bias",
+        equation='b_h(d) = 0 "for half of the heads," -d/h "for the others"',
+        source="Vasylenko et al. 2025",
+        arxiv="2506.16640",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Scores
 from lengthwise.encodings.convolution import convolved, first_taps
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
@@ -18,6 +19,12 @@ class Path(Encoding):
     """A key is multiplied by I - beta w w^T of every token after it, up to the query; tokens say their w and beta."""
 
     name = "path"
+    card = Card(
+        kind="rotation",
+        equation="z = k_j^⊤ ∏_(l=j+1)^i (I - β_l w_l w_l^⊤) q_i",
+        source="Yang et al. 2025",
+        arxiv="2505.16381",
+    )
     per_layer = True
     reads_layer = True
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -17,6 +18,12 @@ class Pope(Encoding):
     """An entry x becomes a magnitude softplus(x) and a phase that grows with the position; keys learn an offset."""
 
     name = "pope"
+    card = Card(
+        kind="rotation",
+        equation="z = Σ_m softplus(q_m) softplus(k_m) cos(d θ_m - δ_m)",
+        source="Gopalakrishnan et al. 2025",
+        arxiv="2509.10534",
+    )
     per_layer = True
 
     @dataclass(frozen=True)

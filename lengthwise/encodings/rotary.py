@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Rotation
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
@@ -15,6 +16,12 @@ class Rotary(Encoding):
     """Rotates pairs of query and key entries by angles that grow with the position (RoPE)."""
 
     name = "rotary"
+    card = Card(
+        kind="rotation",
+        equation='z = (R_i q) · (R_j k), R_i "rotates pair" m "by" i θ_m, θ_m = 10000^(-2m/r)',
+        source="Su et al. 2021",
+        arxiv="2104.09864",
+    )
     takes = ("whole", "fractions")
 
     @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -12,6 +13,12 @@ class Sandwich(Encoding):
     """A bias of sums of cosines of the distance, each head with a compression of its own."""
 
     name = "sandwich"
+    card = Card(
+        kind="bias",
+        equation="b_h(d) = H/(8h) Σ_(m=1)^64 cos(d 10000^(-2m/128))",
+        source="Chi et al. 2023",
+        arxiv="2212.10356",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import rotate_heads
 from lengthwise.encodings.convolution import convolved, first_taps
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
@@ -18,6 +19,12 @@ class SelectiveRotary(Encoding):
     """Rotary positions whose angles are running sums of what tokens say, not of ones."""
 
     name = "selective-rotary"
+    card = Card(
+        kind="rotation",
+        equation='z = (R_i q) · (R_j k), R_i "rotates pair" m "by" θ_m Σ_(l=0)^i φ_m(x_l)',
+        source="Movahedi et al. 2025",
+        arxiv="2511.17388",
+    )
     per_layer = True
     reads_layer = True
 

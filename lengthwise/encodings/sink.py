@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -16,6 +17,11 @@ class Sink(Encoding):
 
     name = "sink"
     kind = "normalizer"
+    card = Card(
+        kind="normalizer",
+        equation="a_j = e^(z_j) / (e^(s_h) + Σ_l e^(z_l))",
+        source="GPT-OSS",
+    )
     per_layer = True
 
     @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Encoding
 
 
@@ -13,6 +14,12 @@ class Sinusoidal(Encoding):
     """Sines and cosines of the position, added to the token embedding."""
 
     name = "sinusoidal"
+    card = Card(
+        kind="embedding",
+        equation="x_i + [sin(i θ), cos(i θ)], θ_m = 10000^(-2m/D)",
+        source="Vaswani et al. 2017",
+        arxiv="1706.03762",
+    )
     takes = ("whole", "fractions")
     shift_invariant = False
 

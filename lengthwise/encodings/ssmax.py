@@ -5,6 +5,7 @@ import math
 import torch
 from torch import nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -13,6 +14,12 @@ class Ssmax(Encoding):
 
     name = "ssmax"
     kind = "scale"
+    card = Card(
+        kind="scale",
+        equation="z s_h ln n",
+        source="Nakanishi 2025",
+        arxiv="2501.19399",
+    )
     per_layer = True
 
     def __init__(self, config: Encoding.Config, geometry: Geometry) -> None:

@@ -6,6 +6,7 @@ Shape letters: B batch, H heads, T queries, S keys.
 import torch.nn.functional as F
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -14,6 +15,12 @@ class StickBreaking(Encoding):
 
     name = "stick-breaking"
     kind = "normalizer"
+    card = Card(
+        kind="normalizer",
+        equation="a_j = σ(z_j) ∏_(l=j+1)^i (1 - σ(z_l))",
+        source="Tan et al. 2025",
+        arxiv="2410.17980",
+    )
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         return Contribution(normalizer=self.broken)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -28,6 +29,12 @@ class T5(Encoding):
     """A learned bias for each head and each of 32 log-spaced buckets of distance, shared by all layers."""
 
     name = "t5"
+    card = Card(
+        kind="bias",
+        equation="b_h(d) = B_h[bucket(d)]",
+        source="Raffel et al. 2020",
+        arxiv="1910.10683",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.t5 import T5
 
 
@@ -12,6 +13,10 @@ class T5Interpolated(T5):
     """T5's learned bias, interpolated between the log-spaced buckets of distance."""
 
     name = "t5-interpolated"
+    card = Card(
+        kind="bias",
+        equation='b_h(d) = (1 - s) B_h[k] + s B_h[k + 1], k = bucket(d), s "how far beyond" k',
+    )
 
     def learned_bias(self, distance: Tensor) -> Tensor:
         buckets, most = self.config.buckets, self.config.max_distance

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -10,6 +11,12 @@ class Window(Encoding):
     """Hides keys at a distance of `size` and beyond."""
 
     name = "window"
+    card = Card(
+        kind="mask",
+        equation='"seen where" d < w',
+        source="Beltagy et al. 2020",
+        arxiv="2004.05150",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Rotation
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
@@ -16,6 +17,12 @@ class Xpos(Encoding):
     """Rotary positions whose products shrink with the distance, least in the pairs that rotate slowest."""
 
     name = "xpos"
+    card = Card(
+        kind="rotation",
+        equation='z_m ζ_m^(d/512) "of each rotated pair," ζ_m = (2m + 0.4 K)/(1.4 K)',
+        source="Sun et al. 2023",
+        arxiv="2212.10554",
+    )
     last_position = 20_000
     """Beyond it magnitudes leave fp32: the fastest pair has 0.286^(position / 512)."""
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.mixers.convolution import CausalConvolution
 from lengthwise.mixers.mamba2 import usual_steps
@@ -27,6 +28,12 @@ class GatedDeltaNet(Mixer):
     """Gated DeltaNet: a state that each token fades and corrects at its key. No positions."""
 
     name = "gated-delta-net"
+    card = Card(
+        kind="mixer",
+        equation="S_t = α_t (I - β_t k_t k_t^⊤) S_(t-1) + β_t k_t v_t^⊤, o_t = q_t · S_t",
+        source="Yang et al. 2024",
+        arxiv="2412.06464",
+    )
 
     @dataclass(frozen=True)
     class Config:

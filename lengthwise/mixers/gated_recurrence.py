@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.layer import LayerPass
@@ -22,6 +23,12 @@ class GatedRecurrence(Mixer):
     """A gated linear recurrence: each token decays a state and adds to it. No positions, no attention."""
 
     name = "gated-recurrence"
+    card = Card(
+        kind="mixer",
+        equation="h_t = f_t h_(t-1) + (1 - f_t) c_t",
+        source="Qin et al. 2023",
+        arxiv="2311.04823",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.mixers.memory import keep, recall
 from lengthwise.mixers.mixer import Mixer
@@ -22,6 +23,11 @@ class Lstm(Mixer):
     """A long short-term memory: the recurrent network from before attention. Slow: one token after the other."""
 
     name = "lstm"
+    card = Card(
+        kind="mixer",
+        equation="c_t = f_t c_(t-1) + i_t tanh(u_t), h_t = o_t tanh(c_t)",
+        source="Hochreiter and Schmidhuber 1997",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.mixers.convolution import CausalConvolution
 from lengthwise.mixers.matrix_states import scan_states
@@ -25,6 +26,12 @@ class Mamba2(Mixer):
     """Mamba-2: a state that each token fades, adds to and reads, a short convolution and a gate. No positions."""
 
     name = "mamba2"
+    card = Card(
+        kind="mixer",
+        equation="h_t = e^(-δ_t a) h_(t-1) + δ_t b_t x_t, y_t = c_t · h_t + s x_t",
+        source="Dao and Gu 2024",
+        arxiv="2405.21060",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.model.layer import LayerPass
 
@@ -21,6 +22,8 @@ class Mixer(nn.Module):
     """
 
     name: ClassVar[str]
+    card: ClassVar[Card | None] = None
+    """What it says about itself, as `Encoding.card`."""
     dropout_places: ClassVar[int] = 0
     """How often it calls `here.ops.drop` in a pass."""
 

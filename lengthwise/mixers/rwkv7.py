@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.mixers.mamba2 import usual_head
 from lengthwise.mixers.matrix_states import scan_states
@@ -35,6 +36,12 @@ class Rwkv7(Mixer):
     """RWKV-7: a delta rule with a fade and a learning rate for every entry, and token shift. No positions."""
 
     name = "rwkv7"
+    card = Card(
+        kind="mixer",
+        equation="S_t = w_t S_(t-1) - a_t u_t (u_t · S_(t-1)) + k_t v_t, o_t = r_t · S_t",
+        source="Peng et al. 2025",
+        arxiv="2503.14456",
+    )
 
     @dataclass(frozen=True)
     class Config:

@@ -149,7 +149,7 @@ def rank_columns(chosen: Columns) -> list[Place]:
     mean_reciprocal, mean_rank, mean_accuracy = (
         np.concatenate(each).mean(axis=0) for each in (reciprocal, rank_tables, tables)
     )
-    open_places = _open_places(reciprocal)
+    left_open = open_places(reciprocal)
     places = [
         Place(
             encoding,
@@ -159,7 +159,7 @@ def rank_columns(chosen: Columns) -> list[Place]:
             float(mean_rank[i]),
             float(mean_accuracy[i]),
             len(chosen),
-            open_places[i] if open_places else None,
+            left_open[i] if left_open else None,
             _has_range(chosen),
         )
         for i, encoding in enumerate(chosen.encodings)
@@ -167,10 +167,13 @@ def rank_columns(chosen: Columns) -> list[Place]:
     return sorted(places, key=lambda place: -place.reciprocal_rank)
 
 
-def _open_places(reciprocal: list[np.ndarray]) -> list[tuple[int, int]] | None:
-    """Of each encoding, from its tables (S, E) of reciprocal ranks; None where there are too few seeds."""
-    number = reciprocal[0].shape[1]
-    better_EE = surely_greater(reciprocal) if number > 1 else None
+def open_places(scores: list[np.ndarray]) -> list[tuple[int, int]] | None:
+    """Of each encoding, first and last place, from the tables (S, E) of scores of all, of which more is better.
+
+    None where there are too few seeds.
+    """
+    number = scores[0].shape[1]
+    better_EE = surely_greater(scores) if number > 1 else None
     if better_EE is None:
         return None
     return [(1 + int(better_EE[:, own].sum()), number - int(better_EE[own].sum())) for own in range(number)]

@@ -116,6 +116,7 @@ class Addition(Numbers):
     """
 
     name = "addition"
+    family = "arithmetic"
     published_split = "addition"
     train_lengths = Span(1, 8)
     test_lengths = Span(9, 16)

@@ -76,6 +76,7 @@ class EvenPairs(OfNumbers):
     """
 
     name = "chomsky.even_pairs"
+    family = "formal languages"
     first_word = "Pairs:"
 
     def symbols(self) -> Iterable[str]:
@@ -99,6 +100,7 @@ class CycleNavigation(OfNumbers):
     """
 
     name = "chomsky.cycle_navigation"
+    family = "formal languages"
     first_word = "Walk:"
     titled = ("places",)
     kinds = 3
@@ -161,6 +163,7 @@ class ModularArithmetic(Arithmetic):
     """
 
     name = "chomsky.modular_arithmetic"
+    family = "formal languages"
     first_word = "Compute:"
     train_lengths = Span(3, 39)
     test_lengths = Span(41, 79)
@@ -198,6 +201,7 @@ class ModularArithmeticBrackets(Arithmetic):
     """
 
     name = "chomsky.modular_arithmetic_brackets"
+    family = "formal languages"
     first_word = "Compute:"
     train_lengths = Span(6, 40)
     titled = ("modulus", "multiplication")
@@ -230,6 +234,7 @@ class SolveEquation(ModularArithmeticBrackets):
     """
 
     name = "chomsky.solve_equation"
+    family = "formal languages"
     first_word = "Solve:"
     train_lengths = Span(8, 40)
     titled = ("modulus",)
@@ -264,6 +269,7 @@ class StackManipulation(Chomsky):
     """
 
     name = "chomsky.stack_manipulation"
+    family = "formal languages"
     first_word = "Stack:"
     train_lengths = Span(8, 40)
 
@@ -305,6 +311,7 @@ class MissingDuplicate(Chomsky):
     """
 
     name = "chomsky.missing_duplicate"
+    family = "formal languages"
     first_word = "Find:"
     train_lengths = Span(8, 40)
     every_other = True
@@ -341,6 +348,7 @@ class OddsFirst(OfNumbers):
     """
 
     name = "chomsky.odds_first"
+    family = "formal languages"
     first_word = "Odds:"
 
     def target(self, numbers: np.ndarray) -> np.ndarray:
@@ -356,6 +364,7 @@ class BucketSort(OfNumbers):
     """
 
     name = "chomsky.bucket_sort"
+    family = "formal languages"
     first_word = "Sort:"
     kinds = 5
 
@@ -376,6 +385,7 @@ class Duplicate(OfNumbers):
     """
 
     name = "chomsky.duplicate"
+    family = "formal languages"
     first_word = "Twice:"
 
     def target(self, numbers: np.ndarray) -> np.ndarray:
@@ -392,6 +402,7 @@ class SquareRoot(OfNumbers):
     """
 
     name = "chomsky.square_root"
+    family = "formal languages"
     first_word = "Root:"
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
@@ -448,6 +459,7 @@ class BinaryAddition(BinaryOperation):
     """
 
     name = "chomsky.binary_addition"
+    family = "formal languages"
     first_word = "Add:"
     sign = "+"
 
@@ -476,6 +488,7 @@ class BinaryMultiplication(BinaryOperation):
     """
 
     name = "chomsky.binary_multiplication"
+    family = "formal languages"
     first_word = "Multiply:"
     sign = "*"
 

@@ -93,6 +93,7 @@ class Repeat(Copy):
     """
 
     name = "copy.repeat"
+    family = "copying"
     published_split = "rsc"
     times = 1
 
@@ -123,6 +124,7 @@ class RepeatTwice(Repeat):
     """
 
     name = "copy.repeat_twice"
+    family = "copying"
     published_split = "rsc2x"
     times = 2
 
@@ -136,6 +138,7 @@ class Replace(Copy):
     """
 
     name = "copy.replace"
+    family = "copying"
     published_split = "rdc"
     named_before = 2
     published_counts = (100_000, 14_114, 10_000)
@@ -183,6 +186,7 @@ class Words(Copy):
     """
 
     name = "copy.words"
+    family = "copying"
     published_split = "cmc"
     titled = later_settings = ("distinct",)
 
@@ -218,6 +222,7 @@ class WordsTwice(Copy):
     """
 
     name = "copy.words_twice"
+    family = "copying"
     published_split = "cmc2x"
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:

@@ -27,6 +27,7 @@ class DelayCopy(Separated):
     """
 
     name = "delay_copy"
+    family = "copying"
     first_word = "Delay:"
     train_lengths = Span(1, 32)
     test_lengths = Span(33, 64)

@@ -28,6 +28,7 @@ class Dyck(Task):
     """
 
     name = "dyck"
+    family = "formal languages"
     train_lengths = Span(2, 20)
     test_lengths = Span(21, 40)
     length_means = "number of brackets in the prompt"

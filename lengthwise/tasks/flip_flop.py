@@ -32,6 +32,7 @@ class FlipFlop(Task):
     """
 
     name = "flip_flop"
+    family = "state tracking"
     train_lengths = Span(8, 32)
     test_lengths = Span(33, 64)
     length_means = "number of instructions"
@@ -113,6 +114,7 @@ class AllReads(FlipFlop):
     """
 
     name = "flip_flop.all_reads"
+    family = "state tracking"
 
     def symbols(self) -> Iterable[str]:
         return [*super().symbols(), SEPARATOR]

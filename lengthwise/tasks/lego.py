@@ -35,6 +35,7 @@ class Lego(Task):
     """
 
     name = "lego"
+    family = "state tracking"
     published_split = "len"
     train_lengths = Span(4, 8)
     test_lengths = Span(9, 16)

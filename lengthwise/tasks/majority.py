@@ -19,6 +19,7 @@ class Majority(Task):
     """
 
     name = "majority"
+    family = "formal languages"
     train_lengths = Span(2, 20)
     test_lengths = Span(21, 40)
     length_means = "number of bits"

@@ -28,6 +28,7 @@ class MaxRetrieval(Separated):
     """
 
     name = "max_retrieval"
+    family = "recall"
     first_word = "Largest:"
     train_lengths = Span(2, 16)
     test_lengths = Span(17, 64)

@@ -23,6 +23,7 @@ class Mqar(Task):
     """
 
     name = "mqar"
+    family = "recall"
     train_lengths = Span(2, 16)
     test_lengths = Span(17, 32)
     length_means = "number of pairs"

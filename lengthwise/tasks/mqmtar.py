@@ -31,6 +31,7 @@ class Mqmtar(Separated):
     """
 
     name = "mqmtar"
+    family = "recall"
     first_word = "Recall:"
     train_lengths = Span(32, 64)
     test_lengths = Span(65, 128)

@@ -24,6 +24,7 @@ class Multiplication(Numbers):
     """
 
     name = "multiplication"
+    family = "arithmetic"
     train_lengths = Span(1, 4)
     test_lengths = Span(5, 8)
     length_means = "digits of each factor"

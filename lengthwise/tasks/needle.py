@@ -24,6 +24,7 @@ class Needle(Task):
     """
 
     name = "needle"
+    family = "recall"
     train_lengths = Span(8, 32)
     test_lengths = Span(33, 64)
     length_means = "number of filler symbols"

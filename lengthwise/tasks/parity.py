@@ -36,6 +36,7 @@ class Parity(Numbers):
     """
 
     name = "parity"
+    family = "formal languages"
     published_split = "parity"
     train_lengths = Span(4, 8)
     test_lengths = Span(9, 16)

@@ -44,6 +44,7 @@ class Pcfg(Task):
     """
 
     name = "pcfg"
+    family = "instructions"
     published_split = "md_productivity"
     train_lengths = Span(1, 8)
     test_lengths = Span(9, 35)

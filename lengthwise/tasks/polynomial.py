@@ -34,6 +34,7 @@ class Polynomial(Numbers):
     """
 
     name = "polynomial"
+    family = "arithmetic"
     published_split = "poly"
     train_lengths = Span(1, 8)
     test_lengths = Span(9, 16)

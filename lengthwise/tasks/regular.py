@@ -36,6 +36,7 @@ class Regular(Separated):
     """
 
     name = "regular"
+    family = "formal languages"
     first_word = "Accept:"
     train_lengths = Span(8, 32)
     test_lengths = Span(33, 64)
@@ -136,6 +137,7 @@ class Prefixes(Regular):
     """
 
     name = "regular.prefixes"
+    family = "formal languages"
 
     def target(self, accepted: np.ndarray) -> np.ndarray:
         return accepted

@@ -31,6 +31,7 @@ class Words(Reverse):
     """
 
     name = "reverse.words"
+    family = "order"
     published_split = "mc"
 
     def target(self, source: np.ndarray) -> list[np.ndarray]:
@@ -46,6 +47,7 @@ class WordsTwice(Reverse):
     """
 
     name = "reverse.words_twice"
+    family = "order"
     published_split = "mc2x"
 
     def target(self, source: np.ndarray) -> list[np.ndarray]:
@@ -61,6 +63,7 @@ class AndBack(Reverse):
     """
 
     name = "reverse.and_back"
+    family = "order"
     published_split = "mcrv"
 
     def target(self, source: np.ndarray) -> list[np.ndarray]:

@@ -38,6 +38,7 @@ class Scan(Task):
     """
 
     name = "scan"
+    family = "instructions"
     published_split = "mdlen_tr25_ts48"
     train_lengths = Span(1, 25)
     test_lengths = Span(26, 48)

@@ -26,6 +26,7 @@ class SelectiveCopy(Separated):
     """
 
     name = "selective_copy"
+    family = "copying"
     first_word = "Select:"
     train_lengths = Span(12, 32)
     test_lengths = Span(33, 64)

@@ -143,6 +143,7 @@ class Symbols(Sort):
     """
 
     name = "sort.symbols"
+    family = "order"
     published_split = "len_sngd"
     item = "[A-Za-z]"
 
@@ -173,6 +174,7 @@ class Numbers(Sort):
     """
 
     name = "sort.numbers"
+    family = "order"
     published_split = "len_mltd"
     item = r"\d(?: \d)*"
 

@@ -43,6 +43,7 @@ class StateTracking(Separated):
     """
 
     name = "state_tracking"
+    family = "state tracking"
     first_word = "Track:"
     train_lengths = Span(2, 20)
     test_lengths = Span(21, 40)
@@ -114,6 +115,7 @@ class Prefixes(StateTracking):
     """
 
     name = "state_tracking.prefixes"
+    family = "state tracking"
 
     def target(self, states: np.ndarray) -> np.ndarray:
         return states

@@ -28,6 +28,7 @@ class Summation(Numbers):
     """
 
     name = "summation"
+    family = "arithmetic"
     published_split = "summation"
     train_lengths = Span(2, 8)
     test_lengths = Span(9, 16)

@@ -40,6 +40,9 @@ class Task:
     """
 
     name: ClassVar[str]
+    family: ClassVar[str] = "other"
+    """What kind of thing is asked, by which a page sorts tasks: copying, order, arithmetic, formal languages, state
+    tracking, instructions, recall."""
     published_split: ClassVar[str] = ""
     """The name in the paper's released data; empty where the paper does not have the task."""
     train_lengths: ClassVar[Span]

@@ -32,6 +32,7 @@ class VariableTracking(Separated):
     """
 
     name = "variable_tracking"
+    family = "state tracking"
     first_word = "Track:"
     train_lengths = Span(8, 32)
     test_lengths = Span(33, 64)

@@ -1,13 +1,27 @@
 """Tables as HTML: signs of encodings, notes below numbers, the colour of a share behind it."""
 
+import re
 from collections.abc import Mapping
 from html import escape
 
-from lengthwise.report.model.table import Cell, Column, Note, Table, TableRow, Tone, Words, heading_lines, widest
+from lengthwise.report.figures.palette import DARK_SCALE, shade, text_on
+from lengthwise.report.model.table import (
+    MISSING,
+    Cell,
+    Column,
+    Note,
+    Table,
+    TableRow,
+    Tone,
+    Words,
+    heading_lines,
+    widest,
+)
 
 Styles = Mapping[str, tuple[str, str]]
 """Encoding -> colour and shape of its sign."""
 
+BREAKS = re.compile(r"([._/(|])(?=\w)")
 CLASSES: dict[Tone, str] = {
     "main": "mean", "warning": "mark", "mark": "swing", "quiet": "quiet", "bold": "mean", "spoken": "hidden",
     "good": "good", "bad": "bad",
@@ -80,20 +94,27 @@ def _heading(table: Table, number: int, styles: Styles) -> str:
         said = f"{sign(column.encoding, styles)} {escape(column.heading)}"
     else:
         said = "<br>".join(map(escape, heading_lines(column.heading, max(10, widest(table, number)))))
+        if table.heat:  # narrow columns with the names of tasks, which may break after each part
+            said = BREAKS.sub(r"\1<wbr>", said)
     kind = ("number" if column.align == "right" else "") + (" label" if column.encoding else "")
-    return _tag("th", {"scope": "col", "class": kind}) + swatch + said + "</th>"
+    data = {f"data-{name}": value for name, value in column.data.items()}
+    return _tag("th", {"scope": "col", "class": kind, **data}) + swatch + said + "</th>"
 
 
 def _row(table: Table, row: TableRow, styles: Styles, bars: bool) -> str:
     kinds = f"{'boundary' if row.ruled else ''}{' quiet' if row.tone == 'quiet' else ''}".strip()
     attributes = {"class": kinds, **{f"data-{name}": value for name, value in row.data.items()}}
     pairs = zip(table.columns, row.cells, strict=True)
-    cells = [_cell(column, cell, i == 0, styles) for i, (column, cell) in enumerate(pairs)]
+    cells = [_cell(column, cell, i == 0, styles, table.heat) for i, (column, cell) in enumerate(pairs)]
     return _tag("tr", attributes) + "".join(cells) + (_bar(table, row) if bars else "") + "</tr>"
 
 
-def _cell(column: Column, cell: Cell, names: bool, styles: Styles) -> str:
-    said = (f"{sign(cell.encoding, styles)} " if cell.encoding in styles else "") + words(cell.words, hangs=True)
+def _cell(column: Column, cell: Cell, names: bool, styles: Styles, heat: bool) -> str:
+    """`heat`: its share is shown by the colours of a heat map, and its value is there for scripts that sort."""
+    said = words(cell.words, hangs=True)
+    if cell.link:
+        said = f'<a href="#{escape(cell.link)}">{said}</a>'
+    said = (f"{sign(cell.encoding, styles)} " if cell.encoding in styles else "") + said
     said = " ".join([said, *(_note(note) for note in cell.notes if note.words)])
     if names:
         return f'<th scope="row">{said}</th>'
@@ -101,12 +122,21 @@ def _cell(column: Column, cell: Cell, names: bool, styles: Styles) -> str:
     kinds = [
         "number" if column.align == "right" else "",
         "resolved" if column.wide else "",
-        "accuracy" if coloured else "",
+        ("heat" if heat else "accuracy") if coloured else "",
         "unlearned" if cell.hatched else "",
+        "missing" if heat and column.data and cell.words == MISSING.words else "",
     ]
-    style = f"--value: {cell.share:.3f}" if coloured else ""
+    style = "" if cell.share is None or not coloured else _heat(cell.share) if heat else f"--value: {cell.share:.3f}"
     attributes = {"class": " ".join(filter(None, kinds)), "style": style, "title": cell.description}
+    if heat and cell.values and cell.values[0] is not None:
+        attributes["data-value"] = str(cell.values[0])
     return f"{_tag('td', attributes)}{said}</td>"
+
+
+def _heat(share: float) -> str:
+    """Colours of paper and ink, in the light and in the dark."""
+    light, dark = shade(share), shade(share, DARK_SCALE)
+    return f"--light:{light};--dark:{dark};--on-light:{text_on(light)};--on-dark:{text_on(dark)}"
 
 
 def _note(note: Note) -> str:

@@ -44,6 +44,8 @@ class Cell:
     """Said to somebody who looks closer."""
     encoding: str = ""
     """Whose sign stands before it."""
+    link: str = ""
+    """The element of a page that says more of it."""
 
     @property
     def line(self) -> tuple[Words, ...]:
@@ -82,6 +84,8 @@ class Column:
     """Whether people see it; else it is for programs alone."""
     detail: bool = False
     """Left out where there is little room."""
+    data: Mapping[str, str] = field(default_factory=dict)
+    """For scripts of a page."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class Table:
     warned: bool = False
     """Whether the notes warn."""
     heat: bool = False
-    """Whether the shares of its cells are what it is about: a terminal colours them too."""
+    """Whether the shares of its cells are what it is about: they get the colours of a heat map, in a terminal too."""
 
     @property
     def fields(self) -> list[str]:

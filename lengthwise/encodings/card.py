@@ -1,0 +1,26 @@
+"""What a method says about itself on one card: what it changes, its equation, where it comes from. Imports no torch.
+
+An equation is written in one line, as one would type it: `b_h(d) = -m_h d`. A script is one letter, number or word, or
+what stands in brackets (`2^(-8h/H)`); words of a sentence stand in quotes. Pages draw it (`report.html.equation`).
+Letters: i the query's position, j the key's, d = i - j, n the keys that the query sees, z a logit, q and k a query and
+a key, x what the layer reads, y what a head found, h the head of H, K the head width, D the model width, σ the sigmoid.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+CardKind = Literal["bias", "rotation", "mask", "embedding", "scale", "normalizer", "output", "mixer", "none"]
+"""What is changed: logits by something that is added, queries and keys, which keys are seen, token embeddings, logits
+by a factor, the softmax, what heads found; `mixer` takes the place of attention, `none` changes nothing."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """Read from the source as it is written (`registry`), so every field is a text in quotes."""
+
+    kind: CardKind
+    equation: str
+    source: str = ""
+    """Authors and year, or the model that it comes from."""
+    arxiv: str = ""
+    """Its number there, such as 2108.12409."""

@@ -1,0 +1,252 @@
+"""Results of several folders side by side: which of them may be compared, and who is which method.
+
+Runs of a task may be compared where all but the encoding is the same: settings of task, model, data and training. Those
+of the first folder that has the task are the reference; runs with others make a board of their own, with what differs
+in words. A method that two folders call the same and that is not the same run by run is told apart by its folder.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lengthwise.door import visible
+from lengthwise.errors import UserError
+from lengthwise.records.budgets import SECTIONS
+from lengthwise.records.columns import Columns, columns
+from lengthwise.records.ranking import open_places, rank_columns
+from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.statistics import Interval, interval_over_seeds, ranks
+
+OF_TASKS = ("task.", "data.train_lengths ", "data.test_lengths ")
+"""How settings begin that belong to a task."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a method stands on its board."""
+
+    method: str
+    rank: float | None
+    """Mean over pairs of task and seed; None where it is not ranked, since pairs are missing."""
+    places: tuple[int, int] | None
+    """First and last place by mean rank that the seeds leave open."""
+    accuracy: float
+    """Mean over its pairs of task and seed: those that are ranked, or all it has."""
+    interval: Interval | None
+    """95 % CI over seeds."""
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Board:
+    """Methods that were trained and tested alike."""
+
+    differs: tuple[str, ...]
+    """What is set otherwise than on the first board."""
+    results: Results
+    sources: Mapping[str, tuple[str, ...]]
+    """Method -> names of the folders that its runs are from."""
+    standings: tuple[Standing, ...] = field(default=())
+    """Best first: by mean rank, then those that are not ranked by mean accuracy."""
+    pairs: int = 0
+    """Of task and seed, that methods are ranked over."""
+
+
+def boards(parts: Sequence[Results]) -> list[Board]:
+    """The reference first. `parts`: one for each folder, their names as they may be shown."""
+    names = source_names([part.folders[0] if part.folders else Path("results") for part in parts])
+    every = [(run, name) for part, name in zip(parts, names, strict=True) for run in part.runs]
+    if not every:
+        raise UserError("no run is finished yet; `lengthwise run` resumes a study")
+    study = {
+        "name": " + ".join(dict.fromkeys(str(part.study.get("name", "study")) for part in parts)),
+        **{key: _joined(part.study.get(key, []) for part in parts) for key in ("task_order", "encoding_order")},
+    }
+    return [_board(group, study) for group in _groups(every, _references(parts)) if group.runs]
+
+
+@dataclass
+class _Group:
+    """Runs that go onto one board."""
+
+    differs: tuple[str, ...]
+    """Settings that are not of the task."""
+    of_tasks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Task -> settings of the task, lengths among them, that differ; one choice for all runs of it."""
+    runs: list[tuple[RunResult, str]] = field(default_factory=list)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        own = (f"{task}: {each}" for task, words in self.of_tasks.items() for each in words)
+        return (*self.differs, *own)
+
+
+def _groups(runs: list[tuple[RunResult, str]], reference: Mapping[str, Mapping[str, Any]]) -> list[_Group]:
+    """The first has all that is as the reference has it."""
+    groups = [_Group(())]
+    for run, source in runs:
+        task = run.description["task"]
+        differs = list(_differences(run, reference[task]))
+        of_task = tuple(words for words in differs if words.startswith(OF_TASKS))
+        others = tuple(words for words in differs if words not in of_task)
+        for group in (*groups[: not differs], *groups[1:]):
+            if group.differs == others and group.of_tasks.get(task, of_task) == of_task:
+                break
+        else:
+            group = _Group(others)
+            groups.append(group)
+        group.of_tasks[task] = of_task
+        group.runs.append((run, source))
+    return groups
+
+
+def source_names(folders: Sequence[Path]) -> list[str]:
+    """The last part of each path, or as many parts as it takes to tell them apart."""
+    whole = [folder.resolve() for folder in folders]
+    for parts in range(1, max(len(path.parts) for path in whole) + 1):
+        names = [visible("/".join(path.parts[-parts:])) for path in whole]
+        if len(set(names)) == len(set(whole)):
+            break
+    return names
+
+
+def _board(group: _Group, study: dict[str, Any]) -> Board:
+    named = list(_told_apart(_each_once(group.runs)))
+    sources: dict[str, dict[str, None]] = defaultdict(dict)
+    for run, source in named:
+        sources[run.description["encoding"]][source] = None
+    results = Results([run for run, _ in named], [], study)
+    board = Board(group.words, results, {method: tuple(found) for method, found in sources.items()})
+    ranked = _ranked_columns(results)
+    return replace(board, standings=tuple(_standings(results, ranked)), pairs=len(ranked))
+
+
+def _each_once(runs: list[tuple[RunResult, str]]) -> list[tuple[RunResult, str]]:
+    """A run that was collected is still the same run."""
+    found: dict[str, tuple[RunResult, str]] = {}
+    for run, source in runs:
+        found.setdefault(run.description["fingerprint"], (run, source))
+    return list(found.values())
+
+
+def _told_apart(runs: list[tuple[RunResult, str]]) -> Iterator[tuple[RunResult, str]]:
+    """With the folder behind the name of a method that an earlier folder has with other settings, or has trained too
+    with the same seed of the same task."""
+    made: dict[str, dict[str, str]] = defaultdict(dict)
+    cells: dict[str, dict[tuple[str, int], str]] = defaultdict(dict)
+    apart: set[tuple[str, str]] = set()
+    for run, source in runs:
+        about = run.description
+        label, cell = about["encoding"], (about["task"], about["seed"])
+        definition = json.dumps(about["settings"]["encoding"], sort_keys=True)
+        first = next(iter(made[label].values()), definition)
+        made[label].setdefault(source, definition)
+        if definition != first or cells[label].setdefault(cell, source) != source:
+            apart.add((label, source))
+        if made[label][source] != definition:
+            raise UserError(
+                f"{source} has two methods that are called {label!r}, with different settings; give one of them a label"
+            )
+    for run, source in runs:
+        label = run.description["encoding"]
+        if (label, source) in apart:
+            run = replace(run, description={**run.description, "encoding": f"{label} · {source}"})
+        yield run, source
+
+
+# Settings
+
+
+def _settings(run: RunResult) -> dict[str, Any]:
+    """Of all that must be the same, `section.name` -> value; lengths and precision as they came to be."""
+    about = run.description
+    found = {
+        f"{section}.{name}": value for section in SECTIONS for name, value in about["settings"].get(section, {}).items()
+    }
+    found |= {f"data.{name}": about[name] for name in ("train_lengths", "test_lengths")}
+    if "precision" in about:
+        found["training.precision"] = about["precision"]
+    return found
+
+
+def _references(parts: Sequence[Results]) -> dict[str, dict[str, Any]]:
+    """Task -> the settings that most runs of it have in the first folder that has it."""
+    found: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for task, runs in part.by_task.items():
+            if task not in found:
+                every = [_settings(run) for run in runs]
+                (most, _), *_ = Counter(json.dumps(each, sort_keys=True) for each in every).most_common(1)
+                found[task] = json.loads(most)
+    return found
+
+
+def _differences(run: RunResult, reference: Mapping[str, Any]) -> Iterator[str]:
+    """In words, such as: training.steps 300, not 5000."""
+    own = json.loads(json.dumps(_settings(run)))
+    for name in sorted({*own, *reference}):
+        if own.get(name) != reference.get(name):
+            yield f"{name} {_value(own, name)}, not {_value(reference, name)}"
+
+
+def _value(settings: Mapping[str, Any], name: str) -> str:
+    value = settings.get(name)
+    if value is None:
+        return "unset"
+    if value == "":
+        return "empty"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _joined(orders: Iterator[list[str]]) -> list[str]:
+    return list(dict.fromkeys(name for order in orders for name in order))
+
+
+# Who is before whom
+
+
+def _ranked_columns(results: Results) -> Columns:
+    """Of the pairs of task and seed that at least half of the methods have, and the methods that have all of these:
+    one method on a few tasks must not take the other tasks from everybody's ranking."""
+    pairs = {
+        method: {(run.description["task"], run.description["seed"]) for run in runs}
+        for method, runs in results.by_encoding.items()
+    }
+    counted = Counter(pair for own in pairs.values() for pair in own)
+    wanted = {pair for pair, number in counted.items() if 2 * number >= len(pairs)}
+    complete = [method for method in results.encodings if wanted <= pairs[method]]
+    tasks = [task for task in results.tasks if any(task == name for name, _ in wanted)]
+    return columns(results, tasks=tasks, encodings=complete)
+
+
+def _standings(results: Results, ranked: Columns) -> list[Standing]:
+    found: list[Standing] = []
+    if ranked.tables:
+        intervals = interval_over_seeds(ranked.tables)
+        left_open = open_places([-ranks(table) for table in ranked.tables])
+        for place in rank_columns(ranked):
+            number = ranked.encodings.index(place.encoding)
+            found.append(
+                Standing(
+                    place.encoding,
+                    place.rank,
+                    left_open[number] if left_open else None,
+                    place.accuracy,
+                    intervals[number] if intervals else None,
+                    len(ranked.tasks),
+                )
+            )
+        found.sort(key=lambda each: each.rank or 0)
+    others = []
+    for method in results.encodings:
+        if method not in {each.method for each in found}:
+            own = columns(results, encodings=[method])
+            intervals = interval_over_seeds(own.tables)
+            mean = float(np.concatenate(own.tables).mean())
+            others.append(Standing(method, None, None, mean, intervals[0] if intervals else None, len(own.tasks)))
+    return [*found, *sorted(others, key=lambda each: -each.accuracy)]

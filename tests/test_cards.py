@@ -1,0 +1,179 @@
+"""Cards of methods: what files say, what pages draw of it, and pictures that show what methods do."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+import lengthwise as lw
+from lengthwise import registry
+from lengthwise.cards import method_cards
+from lengthwise.cards.pictures import LOGITS, MASK, Asked, pictures_of
+from lengthwise.encodings.choice import kinds_of, read_encoding
+from lengthwise.encodings.encoding import Geometry
+from lengthwise.records.rows import Results, RunResult
+from lengthwise.report.html.equation import text_of, to_mathml
+from lengthwise.report.model.method_card import MethodCard
+
+COMPONENTS = [(components, name) for components in (registry.encodings, registry.mixers) for name in components.names()]
+
+
+def card(choice: Any, label: str = "") -> MethodCard:
+    """Of a method as results describe it."""
+    found = read_encoding(choice)
+    name = label or found.label
+    about = {
+        "encoding": name,
+        "task": "copy.repeat",
+        "seed": 1,
+        "settings": {"encoding": list(found.layers)},
+        "parameters_of_encoding": 7,
+    }
+    return method_cards.method_card(name, Results([RunResult(about, {}, [])], [], {}))
+
+
+@pytest.mark.parametrize(("components", "name"), COMPONENTS, ids=lambda each: each if isinstance(each, str) else "")
+def test_every_method_has_a_card_that_is_read_without_importing_it(components: registry.Registry, name: str) -> None:
+    cls, entry = components.get(name), components.entry(name)
+    assert "card" in vars(cls), "an inherited card is another method's"
+    said = {key: value for key, value in dataclasses.asdict(cls.card).items() if value}
+    assert said == entry.card
+    assert entry.kind in ("position", said["kind"])
+    drawn = to_mathml(said["equation"])
+    assert "<math" in drawn, "it must be drawn, not fall back to its text"
+    ElementTree.fromstring(drawn)
+
+
+def test_kinds_of_cards_are_what_methods_contribute() -> None:
+    """A card that says rotation and adds a bias would be a mistake; what changes scores may do anything."""
+    for name in registry.encodings.names():
+        kind = registry.encodings.entry(name).card["kind"]
+        contribution = Asked.of(lw.encoding(name, Geometry.of(256, 8)), 0).contribution
+        derived = {method_cards.DERIVED[part] for part in contribution.names if part != "score"}
+        if contribution.score is None and kind not in ("embedding", "none"):
+            assert kind in derived, name
+        assert derived or kind in ("embedding", "none", "bias", "mask", "rotation"), name
+
+
+def test_kinds_of_choices() -> None:
+    assert kinds_of(read_encoding("smollm3").layers) == ["schedule", "rotation"]
+    assert kinds_of(read_encoding([["none", "ssmax"]]).layers) == ["scale"]
+    assert kinds_of(read_encoding("none").layers) == ["none"]
+    assert kinds_of(read_encoding(["mamba2", "rotary"]).layers) == ["schedule", "mixer", "rotation"]
+    assert kinds_of(({"name": "of somebody else"},)) == []
+
+
+# Equations
+
+
+def test_an_equation_becomes_what_it_says() -> None:
+    drawn = to_mathml('b_h(d) = -(a + 1)/d^2 "or" Σ_(m=1)^n x_m')
+    assert "<msub><mi>b</mi><mi>h</mi></msub><mrow><mo>(</mo><mi>d</mi><mo>)</mo></mrow>" in drawn
+    fraction = "<mfrac><mrow><mi>a</mi><mo>+</mo><mn>1</mn></mrow><msup><mi>d</mi><mn>2</mn></msup></mfrac>"
+    assert f"<mo>−</mo>{fraction}" in drawn, "brackets of a fraction are not drawn"
+    assert "</math></span> or <span" in drawn, "words stand between formulas"
+    assert "<munderover><mo>∑</mo><mrow><mi>m</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>" in drawn
+    assert "<mrow><mi>i</mi><mo>/</mo><mn>2</mn></mrow>" in to_mathml("2^(i/2)"), "no fraction in a script"
+    assert text_of('a "or" b') == "a or b"
+
+
+@pytest.mark.parametrize("wrong", ["(a", "a)", "_h", "a/", "a^", "(" * 200 + ")" * 200, "x" * 5000, '<script>"&'])
+def test_what_is_no_equation_is_shown_as_text(wrong: str) -> None:
+    drawn = to_mathml(wrong)
+    ElementTree.fromstring(drawn)
+    assert "<script" not in drawn and ("<math" not in drawn or wrong.startswith("<"))
+
+
+# Pictures
+
+
+def asked(name: str, **settings: Any) -> Asked:
+    return Asked.of(lw.encoding(name, Geometry.of(256, 8), **settings), 0)
+
+
+def test_pictures_show_what_formulas_say() -> None:
+    with torch.no_grad():
+        bias = asked("alibi").distance_bias()
+        assert bias[2, 10].item() == pytest.approx(-10 * 2 ** (-8 * 3 / 8))
+        logits = [LOGITS[0] + (LOGITS[1] - LOGITS[0]) * i / (MASK - 1) for i in range(MASK)]
+        left, weights = 1.0, asked("stick-breaking").weights()
+        for i, logit in enumerate(logits):  # the nearest key first
+            share = 1 / (1 + math.exp(-logit))
+            assert weights[0, i].item() == pytest.approx(left * share, abs=1e-6)
+            left *= 1 - share
+        pairs = asked("rotary", fraction=1.0).pairs()
+        assert pairs[0, 5].item() == pytest.approx(math.cos(5)) and pairs[-1, 0].item() == 1
+        shrinks = asked("xpos").pairs()
+        assert shrinks[0, 5].item() == pytest.approx(math.cos(5) * (0.4 / 1.4) ** (5 / 512), rel=1e-4)
+        assert asked("ssmax").scale()[0, 9].item() == pytest.approx(math.log(10) / math.log(512))
+
+
+def test_a_mask_shows_the_keys_that_are_seen() -> None:
+    (picture,) = pictures_of(lw.encoding("window", Geometry.of(256, 8), size=5), "window").drawn
+    assert picture.figure.description.endswith("the last of 32 queries sees 5 keys, the first 1.")
+    (picture,) = pictures_of(lw.encoding("chunk", Geometry.of(256, 8), size=12), "chunk").drawn
+    assert "sees 8 keys" in picture.figure.description, "24 to 31"
+    (picture,) = pictures_of(lw.encoding("hard-alibi", Geometry.of(256, 8)), "hard-alibi").drawn
+    assert "the more heads" in picture.caption and "sees 32 keys" in picture.figure.description
+
+
+@pytest.mark.parametrize("name", ["fox", "cope", "path", "selective-rotary", "gated-output"])
+def test_what_depends_on_tokens_is_not_drawn(name: str) -> None:
+    """CoPE begins with a table of zeros, which no token changes."""
+    found = card(name)
+    assert found.pictures == () and any("depends on the tokens" in note for note in found.notes)
+
+
+def test_cards_say_what_fresh_models_are() -> None:
+    found = card("swan")
+    facts = dict(found.facts)
+    assert facts["layers"] == "none+logn × 1, rotary+window × 3" and found.arxiv == "2504.08719"
+    assert facts["acts on"] == "logits, as a factor; queries and keys; which keys are seen" and facts["learned"] == "no"
+    assert [part.name for part in found.parts] == ["logn", "rotary", "window"]
+    assert found.parts[1].settings == "fraction 1, pairs halves"
+    assert len(found.pictures) == 3 and found.pictures[0].caption.startswith("none+logn: ")
+    both = card([["rotary", "ssmax"]])
+    assert ["before training" in picture.caption for picture in both.pictures] == [False, True]
+    assert dict(card("fire").facts)["on a GPU"] == "eager: scores are changed"
+    assert card("rotary", label="swan").arxiv == "", "a name alone is not the published choice"
+
+
+def test_a_method_without_a_card_is_known_by_what_it_declares(encodings_outside: None) -> None:
+    found = card("window-rotary-ssmax")
+    assert found.kinds == ("rotation", "scale", "mask") and found.parts[0].equation == ""
+    assert len(found.pictures) == 3 and dict(found.facts)["learned"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({"name": "of somebody else"}, "unknown encoding"),
+        ({"name": "t5", "max_distance": 10**12}, "more than cards are drawn for"),
+        ({"name": "rotary", "fraction": 0.3}, "no even number"),
+        ({"name": "rotary", "no_setting": 1}, "no_setting"),
+    ],
+)
+def test_what_cannot_be_built_is_said_on_the_card(table: dict[str, Any], why: str) -> None:
+    about = {"encoding": "x", "task": "t", "seed": 1, "settings": {"encoding": [table]}, "parameters_of_encoding": 0}
+    found = method_cards.method_card("x", Results([RunResult(about, {}, [])], [], {}))
+    assert found.pictures == () and any(why in note for note in found.notes)
+
+
+def test_lists_show_cards_and_families() -> None:
+    from lengthwise.listing import encoding_rows
+
+    rows = {row["name"]: row for row in encoding_rows()}
+    assert rows["alibi"]["card"] == {
+        "kind": "bias",
+        "equation": "b_h(d) = -m_h d, m_h = 2^(-8h/H)",
+        "source": "Press et al. 2022",
+        "arxiv": "2108.12409",
+    }
+    assert rows["smollm3"]["card"]["kind"] == "schedule and rotation"
+    silent = {name for name in registry.tasks.names() if registry.tasks.get(name).family == "other"}
+    assert silent == {"file"}
+    assert Path(registry.tasks.entry("file").file).name == "file.py"
