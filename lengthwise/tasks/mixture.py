@@ -51,6 +51,7 @@ class Mixture(Task):
     """
 
     name = "mixture"
+    family = "arithmetic"
     length_means = "what the first task says"
     train_lengths = Span(1, 16)
     test_lengths = Span(17, 32)
