@@ -16,13 +16,6 @@ def addition(prompt: str) -> str:
     return f"The answer is {spaced(joined(a.split()) + joined(b.split()))}."
 
 
-def mixture(prompt: str) -> str:
-    """Its first task by default: addition, the last digits first, all places written."""
-    a, b = prompt.removeprefix("Compute ").removesuffix(" ?").split(" + ")
-    total = str(joined(a.split()[::-1]) + joined(b.split()[::-1])).zfill(len(a.split()) + 1)
-    return f"The answer is {' '.join(reversed(total))}."
-
-
 def summation(prompt: str) -> str:
     terms = prompt.removeprefix("Compute: ").removesuffix(" .[SEP]").split(" + ")
     return f"The answer is {sum(map(int, terms)) % 10} ."
@@ -55,7 +48,6 @@ def majority(prompt: str) -> str:
 
 SOLUTIONS: dict[str, Callable[[str], str]] = {
     "addition": addition,
-    "mixture": mixture,
     "summation": summation,
     "parity": parity,
     "polynomial": polynomial,
