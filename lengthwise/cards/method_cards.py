@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -19,9 +20,11 @@ from lengthwise.model.backend import explain, probe
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.records.claims import Claim
 from lengthwise.records.rows import Results
 from lengthwise.report.model.method_card import CardPart, MethodCard
 from lengthwise.report.model.phrases import plain, span
+from lengthwise.study import claim_of, shipped_studies
 
 FRESH = ModelConfig(layers=1, width=256, heads=8)
 """Whatever the size of the models that were trained: pictures of different studies look the same."""
@@ -91,6 +94,7 @@ def method_card(method: str, results: Results) -> MethodCard:
     preset = _preset(method, layers)
     recorded = {each.description["parameters_of_encoding"] for each in results.by_encoding[method]}
     facts.append(("parameters of it in these runs", span(recorded)))
+    facts += [("published claim", f"{title}: lengthwise run {study}") for study, title in _claims(method)]
     return MethodCard(
         method,
         tuple(kinds) or ("unknown",),
@@ -101,6 +105,21 @@ def method_card(method: str, results: Results) -> MethodCard:
         preset.source if preset else "",
         preset.arxiv if preset else "",
     )
+
+
+@cache
+def _shipped_claims() -> dict[str, Claim | None]:
+    return {study: claim_of(file) for study, file in shipped_studies().items()}
+
+
+def _claims(method: str) -> list[tuple[str, str]]:
+    """Studies that try a published claim about a method, and what they are about."""
+    found = _shipped_claims()
+    return [
+        (study, claim.title)
+        for study, claim in found.items()
+        if claim and any(number.encoding == method for number in claim.numbers)
+    ]
 
 
 def _parts(layers: Sequence[Mapping[str, Any]]) -> list[CardPart]:
