@@ -462,8 +462,21 @@ def test_a_fit_of_another_model_is_refused(nope: LoadedModel, rope: LoadedModel,
         load_fit(tmp_path, rope)
     with pytest.raises(UserError, match="no finished fit"):
         load_fit(tmp_path / "nowhere", nope)
-    with pytest.raises(UserError, match="not both"):
-        variant(nope, ["yarn:factor=2"], tmp_path)
+
+
+def test_extensions_come_after_those_of_a_fit(rope: LoadedModel, tmp_path: Path) -> None:
+    """As DroPE does it: rotations are dropped, all weights are trained at the trained length, logits are scaled."""
+    settings = FitSettings(CONTEXT, head_scale=False, extensions=({"name": "drope"},), steps=2, batch=2)
+    found = fit(rope, TrainingWindows(rope.documents("train"), CONTEXT, seed=0), settings)
+    save_fit(tmp_path, rope, found)
+    both = variant(rope, ["uniform-scale:constant=1.3"], tmp_path)
+    assert both.label == f"drope, fitted at {CONTEXT} + uniform-scale:constant=1.3"
+    expected = extended(found.model, [make_extension({"name": "uniform-scale", "constant": 1.3})], 96)
+    tokens_BT = torch.arange(96)[None] % 50
+    torch.testing.assert_close(both(96)(tokens_BT), expected(tokens_BT))
+    assert not torch.allclose(both(96)(tokens_BT), variant(rope, fit=tmp_path)(96)(tokens_BT), atol=1e-3)
+    with pytest.raises(UserError, match="yarn applies to no layer"):
+        variant(rope, ["yarn:factor=2"], tmp_path)(96)
 
 
 def test_steps_in_parts_are_the_same_step(nope: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
