@@ -33,7 +33,9 @@ class Variant:
         if self.fitted is not None:
             settings = self.fitted.settings
             tables = [{"name": "head-scale"}] if settings.head_scale else settings.extensions
-            return " + ".join([f"{_label(tables)}, fitted at {settings.length}", *map(_one, self.extensions)])
+            how = " by entropy" if settings.method == "entropy" else ""
+            fitted = f"{_label(tables)}, fitted at {settings.length}{how}"
+            return " + ".join([fitted, *map(_one, self.extensions)])
         return _label(self.extensions) or "as trained"
 
 
