@@ -979,6 +979,12 @@ def test_commands(folder: Path, tmp_path: Path, call: Callable[..., str]) -> Non
     assert "Fitted 8 numbers at 64 tokens, from 1." in said
     assert "uniform_search" in read_json(tmp_path / "fit/fit.json")
     assert load_tensors(tmp_path / "fit/learned.safetensors")[0]["scales_LH"].dtype == torch.float32
+    by_entropy = ("fit", run, "head-scale", "--method", "entropy", "--length", 64, "--out", tmp_path / "free", *device)
+    assert "Fitted 8 numbers at 64 tokens, by entropy in" in call(*by_entropy, "--target", "growth", "--batch", 2)
+    settings = read_json(tmp_path / "free/fit.json")["settings"]
+    assert settings["steps"] == HALVINGS and settings["target"] == "growth"
+    both = call("perplexity", run, "--fit", tmp_path / "free", "--extension", "streaming", "--context", "64", *few)
+    assert "head-scale, fitted at 64 by entropy + streaming" in both
     file = tmp_path / "rows.jsonl"
     rows = json.loads(call("perplexity", run, "--context", "32,64", "--by-position", *few, "--out", file, "--json"))
     assert [row["context"] for row in rows if row["kind"] == "perplexity"] == [32, 64]
@@ -1013,8 +1019,10 @@ def test_commands(folder: Path, tmp_path: Path, call: Callable[..., str]) -> Non
     assert {row["variant"] for row in rows[:-1]} == {"as trained", "head-scale, fitted at 64"}
     assert "best scale" in call("uniform", run, "--context", "64,128", *few)
     small = ("--times", "1,2", "--fitted", 2, "--steps", 1, "--batch", 1, "--search-windows", 1, "--trials", 0)
-    made = call("table", run, folder / "rotary", "--out", tmp_path / "table", *small, *few)
-    assert "head-scale for 2x" in made and "yarn for 2x, trained" in (tmp_path / "table/table.md").read_text()
+    made = call("table", run, folder / "rotary", "--out", tmp_path / "table", "--entropy", *small, *few)
+    assert (
+        "head-scale for 2x, by entropy" in made and "yarn for 2x, trained" in (tmp_path / "table/table.md").read_text()
+    )
 
 
 ERRORS: dict[str, tuple[list[str], str]] = {

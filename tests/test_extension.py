@@ -767,6 +767,33 @@ def test_remappings_change_nothing_up_to_where_they_begin(name: str, settings: d
         assert (longer(tokens_BT) - model(tokens_BT))[:, -1].abs().max() > 1e-4, "one token more"
 
 
+@pytest.mark.parametrize("name", HIDING)
+@pytest.mark.parametrize("table", [ROTARY, {"name": "alibi"}, {"name": "none"}])
+@torch.no_grad()
+def test_the_first_tokens_are_those_of_a_sequence_behind_padding(table: dict[str, Any], name: str) -> None:
+    """Padded on the left and decoded with a cache, whatever the positions begin with."""
+    longer = lw.extended(make_model(table), [extension_called(name)])
+    tokens_BT, segments_BT = draw_tokens(2, 40), torch.ones(2, 40, dtype=torch.int64)
+    segments_BT[1, :13] = 0
+    cache = longer.new_cache(2, 40)
+    parts = [longer(tokens_BT[:, :20], segments_BT=segments_BT[:, :20], cache=cache)]
+    parts += [
+        longer(tokens_BT[:, t : t + 1], segments_BT=segments_BT[:, t : t + 1], cache=cache) for t in range(20, 40)
+    ]
+    found = torch.cat(parts, dim=1)
+    assert_same(found[0], longer(tokens_BT[:1])[0])
+    assert_same(found[1, 13:], longer(tokens_BT[1:, 13:])[0])
+    shifted = longer(tokens_BT, torch.arange(100, 140)[None])
+    torch.testing.assert_close(shifted[0], found[0], rtol=1e-3, atol=1e-3)
+
+
+def test_places_count_the_tokens_of_a_sequence() -> None:
+    positions_BT, segments_BT = torch.arange(6)[None] + 50, torch.tensor([[2, 1, 1, 2, 1, 3]])
+    layout = AttentionLayout(positions_BT, positions_BT, segments_BT=segments_BT, key_segments_BS=segments_BT)
+    assert layout.places_BS.tolist() == [[0, 0, 1, 1, 2, 0]]
+    assert AttentionLayout(positions_BT, positions_BT).places_BS.tolist() == [[0, 1, 2, 3, 4, 5]]
+
+
 # Sequences are told apart by their positions
 
 
