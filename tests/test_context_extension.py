@@ -223,6 +223,9 @@ BIASED = [
     ("alibi", []),
     ("t5", []),
     ("rotary", [{"name": "self-extend", "group": 2, "window": 4}]),
+    ("rotary", [{"name": "streaming", "first": 2}]),
+    ("rotary", [{"name": "dual-chunk", "chunk": 8, "local": 2}]),
+    ("alibi", [{"name": "lm-infinite", "global_tokens": 3, "window": 5}]),
     ("alibi", [{"name": "uniform-scale", "slope": 0.3}, {"name": "head-scale", "initial": 1.4}]),
 ]
 
