@@ -554,7 +554,7 @@ def test_scales_by_entropy_are_a_fit_like_any_other(nope: LoadedModel, rope: Loa
         scales_by_entropy(biased)
     for wrong, message in (
         ({"head_scale": False, "extensions": ({"name": "drope"},), "method": "entropy"}, "only head scales"),
-        ({"target": "growth"}, "target is what"),
+        ({"target": "same"}, "target is what"),
     ):
         with pytest.raises(ValueError, match=message):
             FitSettings(64, **wrong)
@@ -983,9 +983,9 @@ def test_commands(folder: Path, tmp_path: Path, call: Callable[..., str]) -> Non
     assert "uniform_search" in read_json(tmp_path / "fit/fit.json")
     assert load_tensors(tmp_path / "fit/learned.safetensors")[0]["scales_LH"].dtype == torch.float32
     by_entropy = ("fit", run, "head-scale", "--method", "entropy", "--length", 64, "--out", tmp_path / "free", *device)
-    assert "Fitted 8 numbers at 64 tokens, by entropy in" in call(*by_entropy, "--target", "growth", "--batch", 2)
+    assert "Fitted 8 numbers at 64 tokens, by entropy in" in call(*by_entropy, "--target", "same", "--batch", 2)
     settings = read_json(tmp_path / "free/fit.json")["settings"]
-    assert settings["steps"] == HALVINGS and settings["target"] == "growth"
+    assert settings["steps"] == HALVINGS and settings["target"] == "same"
     both = call("perplexity", run, "--fit", tmp_path / "free", "--extension", "streaming", "--context", "64", *few)
     assert "head-scale, fitted at 64 by entropy + streaming" in both
     file = tmp_path / "rows.jsonl"

@@ -43,8 +43,8 @@ class FitMethod(StrEnum):
 
 
 class EntropyTarget(StrEnum):
-    same = "same"
     growth = "growth"
+    same = "same"
 
 
 class ExtensionReportFormat(StrEnum):
@@ -186,8 +186,8 @@ def fit_command(
     method: Annotated[FitMethod, typer.Option(help="entropy: head scales without training.")] = FitMethod.gradient,
     target: Annotated[
         EntropyTarget,
-        typer.Option(help="By entropy: the same as at the trained length, or what that would grow to."),
-    ] = EntropyTarget.same,
+        typer.Option(help="By entropy: what it grows to within the trained length, or the same as there."),
+    ] = EntropyTarget.growth,
     floor: Annotated[float, typer.Option(min=0, help="No scale below it; 0 for no constraint.")] = 1.0,
     learning_rate: Annotated[
         float | None, typer.Option(help="By default 0.1 for scales, 1e-4 for all parameters.")

@@ -44,8 +44,8 @@ class FitSettings:
     """Scales of heads; otherwise all weights."""
     method: Literal["gradient", "entropy"] = "gradient"
     """How scales are found: by training, or without it from the entropy of each head; see `fitting_entropy`."""
-    target: Literal["same", "growth"] = "same"
-    """By entropy: what a head is to have is what it has at the trained length, or what that would grow to."""
+    target: Literal["growth", "same"] = "growth"
+    """By entropy: a head is to have what its entropy would grow to, or the same as at the trained length."""
     extensions: tuple[Any, ...] = ()
     """Tables of a name and settings, around the encoding while all weights are trained."""
     initial: float = 1.0
@@ -68,7 +68,7 @@ class FitSettings:
             raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
         if self.method == "entropy" and not self.head_scale:
             raise ValueError("only head scales are found by entropy; all parameters are trained by gradient")
-        if self.method == "gradient" and self.target != "same":
+        if self.method == "gradient" and self.target != "growth":
             raise ValueError("target is what scales by entropy aim at; those that are trained have none")
         if self.head_scale and self.extensions:
             raise ValueError("head scales are fitted alone, without other extensions")

@@ -1,4 +1,4 @@
-"""Scales of heads without training: each head attends as sharply at a longer length as it did at the trained one.
+"""Scales of heads without training: each head attends as sharply at a longer length as it would at a trained one.
 
 Layer by layer, first layer first: what a layer reads at the longer length is what the layers before it make of it with
 the scales that they have been given. Logits are multiplied by the scale as a whole, so that the entropy of a softmax
@@ -75,9 +75,11 @@ def second_half(length: int) -> np.ndarray:
 
 
 def wanted_entropy(model: Decoder, rows_RT: np.ndarray, asked: np.ndarray, target: str) -> Tensor:
-    """What each head is to have at the longer length, (L, H) in bits: what it has as trained, in the second half of
-    these rows of the trained length; or the mean over `asked` of what that grows to, as a line in the logarithm of the
-    position."""
+    """What each head is to have at the longer length, (L, H) in bits.
+
+    `growth`: as a line in the logarithm of the position, fitted to these rows of the trained length, its mean over
+    `asked`. A head that attends to everything goes on doing so. `same`: what it has in the second half of these rows.
+    """
     trained = rows_RT.shape[1]
     if target == "same":
         return entropies(model, rows_RT, second_half(trained)).mean(dim=-1)
