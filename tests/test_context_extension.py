@@ -1,5 +1,6 @@
 """Context extension: what is measured is what a plain loop says, what is fitted is all that changes."""
 
+import copy
 import dataclasses
 import json
 import math
@@ -24,14 +25,15 @@ from lengthwise.context_extension import passkey as passkey_module
 from lengthwise.context_extension import table as table_module
 from lengthwise.context_extension.entropy import bound, correlate, entropies, entropy_rows, spread_positions
 from lengthwise.context_extension.fit_files import load_fit, save_fit
-from lengthwise.context_extension.fitting import FitSettings, fit
+from lengthwise.context_extension.fitting import FitSettings, Fitted, fit
+from lengthwise.context_extension.fitting_entropy import HALVINGS, fit_entropy, second_half, wanted_entropy
 from lengthwise.context_extension.fitting_rows import TrainingWindows, choose_targets
 from lengthwise.context_extension.foreign_tokenizer import ForeignTokenizer
 from lengthwise.context_extension.hugging_face import layer_encodings, load_decoder
 from lengthwise.context_extension.loaded_model import LoadedModel, open_model
 from lengthwise.context_extension.passkey import KeyDocuments, depths, passkey_rows
 from lengthwise.context_extension.perplexity import loss_by_position, perplexities, perplexity_at
-from lengthwise.context_extension.search import fit_growth, search_scale
+from lengthwise.context_extension.search import LARGEST, fit_growth, search_scale
 from lengthwise.context_extension.table import ExtensionTable, TableSettings, lines
 from lengthwise.context_extension.variant import Variant, extension_table, variant
 from lengthwise.errors import UserError
@@ -221,6 +223,9 @@ BIASED = [
     ("alibi", []),
     ("t5", []),
     ("rotary", [{"name": "self-extend", "group": 2, "window": 4}]),
+    ("rotary", [{"name": "streaming", "first": 2}]),
+    ("rotary", [{"name": "dual-chunk", "chunk": 8, "local": 2}]),
+    ("alibi", [{"name": "lm-infinite", "global_tokens": 3, "window": 5}]),
     ("alibi", [{"name": "uniform-scale", "slope": 0.3}, {"name": "head-scale", "initial": 1.4}]),
 ]
 
@@ -462,8 +467,97 @@ def test_a_fit_of_another_model_is_refused(nope: LoadedModel, rope: LoadedModel,
         load_fit(tmp_path, rope)
     with pytest.raises(UserError, match="no finished fit"):
         load_fit(tmp_path / "nowhere", nope)
-    with pytest.raises(UserError, match="not both"):
-        variant(nope, ["yarn:factor=2"], tmp_path)
+
+
+def test_extensions_come_after_those_of_a_fit(rope: LoadedModel, tmp_path: Path) -> None:
+    """As DroPE does it: rotations are dropped, all weights are trained at the trained length, logits are scaled."""
+    settings = FitSettings(CONTEXT, head_scale=False, extensions=({"name": "drope"},), steps=2, batch=2)
+    found = fit(rope, TrainingWindows(rope.documents("train"), CONTEXT, seed=0), settings)
+    save_fit(tmp_path, rope, found)
+    both = variant(rope, ["uniform-scale:constant=1.3"], tmp_path)
+    assert both.label == f"drope, fitted at {CONTEXT} + uniform-scale:constant=1.3"
+    expected = extended(found.model, [make_extension({"name": "uniform-scale", "constant": 1.3})], 96)
+    tokens_BT = torch.arange(96)[None] % 50
+    torch.testing.assert_close(both(96)(tokens_BT), expected(tokens_BT))
+    assert not torch.allclose(both(96)(tokens_BT), variant(rope, fit=tmp_path)(96)(tokens_BT), atol=1e-3)
+    with pytest.raises(UserError, match="yarn applies to no layer"):
+        variant(rope, ["yarn:factor=2"], tmp_path)(96)
+
+
+@pytest.fixture
+def sharp(nope: LoadedModel) -> LoadedModel:
+    """Attention that is far from uniform, so that a scale has something to sharpen."""
+    model = copy.deepcopy(nope.model)
+    for block in model.blocks:
+        block.get_submodule("attention.projection").weight.mul_(2.5)
+    return dataclasses.replace(nope, model=model)
+
+
+def scales_by_entropy(subject: LoadedModel, length: int = 4 * CONTEXT, **changes: Any) -> Fitted:
+    settings = FitSettings(length, method="entropy", steps=HALVINGS, batch=3, **changes)
+    return fit_entropy(subject, TrainingWindows(subject.documents("train"), length, 0), settings)
+
+
+@pytest.mark.parametrize("target", ["same", "growth"])
+def test_scales_by_entropy_give_heads_the_entropy_they_had(
+    target: Any, sharp: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the whole extended model, as `extend entropy` measures it, whatever the layers before have become."""
+    before = bits(sharp.model)
+    found = scales_by_entropy(sharp, floor=0.25, initial=1.0, target=target)
+    rows_RT = TrainingWindows(sharp.documents("train"), 4 * CONTEXT, 0).rows(0, 3)[:, :-1]
+    wanted_LH = wanted_entropy(sharp.model, rows_RT[:, :CONTEXT], second_half(4 * CONTEXT), target)
+    there_LH = entropies(found.model, rows_RT, second_half(4 * CONTEXT)).mean(dim=-1)
+    scales_LH = found.learned["scales_LH"]
+    between_LH = (scales_LH > 0.25) & (scales_LH < LARGEST)
+    assert int(between_LH.sum()) >= 4
+    torch.testing.assert_close(there_LH[between_LH], wanted_LH[between_LH], atol=1e-4, rtol=0)
+    assert bool((there_LH <= wanted_LH + 1e-4)[scales_LH == 0.25].all())
+    assert bool((there_LH >= wanted_LH - 1e-4)[scales_LH == LARGEST].all())
+    assert bits(sharp.model) == before and not any(each.requires_grad for each in found.model.parameters())
+    held = scales_by_entropy(sharp, target=target)
+    assert float(held.learned["scales_LH"].min()) >= 1
+    again = scales_by_entropy(sharp, target=target)
+    assert torch.equal(again.learned["scales_LH"], held.learned["scales_LH"])
+    monkeypatch.setitem(reading.LARGEST_INNER, "cpu", 1)  # one row at a time
+    parts = scales_by_entropy(sharp, target=target)
+    torch.testing.assert_close(parts.learned["scales_LH"], held.learned["scales_LH"], atol=1e-3, rtol=0)
+
+
+def test_the_growth_of_entropy_is_a_line_in_the_logarithm_of_the_position(nope: LoadedModel) -> None:
+    rows_RT = TrainingWindows(nope.documents("train"), CONTEXT, 0).rows(0, 3)[:, :-1]
+    asked = second_half(4 * CONTEXT)
+    found_LH = wanted_entropy(nope.model, rows_RT, asked, "growth")
+    positions = np.arange(CONTEXT // 8, CONTEXT)
+    for layer in range(2):
+        for head in range(4):
+            there = entropies(nope.model, rows_RT, positions)[layer, head].numpy()
+            slope, constant = np.polyfit(np.log2(positions + 1), there, 1)
+            expected = np.mean([constant + slope * np.log2(position + 1) for position in asked])
+            assert float(found_LH[layer, head]) == pytest.approx(expected, abs=1e-9)
+
+
+def test_scales_by_entropy_are_a_fit_like_any_other(nope: LoadedModel, rope: LoadedModel, tmp_path: Path) -> None:
+    found = scales_by_entropy(nope)
+    save_fit(tmp_path, nope, found)
+    again = variant(nope, fit=tmp_path)
+    assert again.label == f"head-scale, fitted at {4 * CONTEXT} by entropy"
+    tokens_BT = torch.arange(4 * CONTEXT)[None] % 50
+    assert torch.equal(again(4 * CONTEXT)(tokens_BT), found.model(tokens_BT))
+    rows_RT = TrainingWindows(nope.documents("train"), 4 * CONTEXT, 0).rows(0, 3)
+    expected = [float(reading.losses_of_last(each, rows_RT, 4 * CONTEXT).mean()) for each in (nope.model, found.model)]
+    assert found.losses == expected
+    with pytest.raises(UserError, match=f"above the trained {CONTEXT} tokens"):
+        scales_by_entropy(rope, CONTEXT)
+    biased = dataclasses.replace(nope, model=random_model("alibi"))
+    with pytest.raises(UserError, match="alibi has its own distance bias"):
+        scales_by_entropy(biased)
+    for wrong, message in (
+        ({"head_scale": False, "extensions": ({"name": "drope"},), "method": "entropy"}, "only head scales"),
+        ({"target": "same"}, "target is what"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FitSettings(64, **wrong)
 
 
 def test_steps_in_parts_are_the_same_step(nope: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -785,6 +879,10 @@ def test_every_published_line_has_a_line_here() -> None:
     made = lines(TableSettings(), 512, {512 * times: 1 + 0.1 * times for times in (2, 4, 8, 16)})
     names = [line.name for line in made]
     assert len(names) == len(set(names)) and {line for line, _ in ratios()} <= set(names)
+    more = lines(TableSettings(entropy=True), 512, {512 * times: 1 + 0.1 * times for times in (2, 4, 8, 16)})
+    by_entropy = [line for line in more if line.name not in names]
+    assert [line.name for line in by_entropy] == [f"head-scale for {times}x, by entropy" for times in (2, 4, 8)]
+    assert all(line.fit is not None and line.fit.method == "entropy" for line in by_entropy)
     by_name = {line.name: line for line in made}
     settings = {name: by_name[f"head-scale for 4x{name}"].fit for name in ("", ", without start", ", without floor")}
     assert {name: (each.initial, each.floor) for name, each in settings.items() if each} == {
@@ -884,6 +982,12 @@ def test_commands(folder: Path, tmp_path: Path, call: Callable[..., str]) -> Non
     assert "Fitted 8 numbers at 64 tokens, from 1." in said
     assert "uniform_search" in read_json(tmp_path / "fit/fit.json")
     assert load_tensors(tmp_path / "fit/learned.safetensors")[0]["scales_LH"].dtype == torch.float32
+    by_entropy = ("fit", run, "head-scale", "--method", "entropy", "--length", 64, "--out", tmp_path / "free", *device)
+    assert "Fitted 8 numbers at 64 tokens, by entropy in" in call(*by_entropy, "--target", "same", "--batch", 2)
+    settings = read_json(tmp_path / "free/fit.json")["settings"]
+    assert settings["steps"] == HALVINGS and settings["target"] == "same"
+    both = call("perplexity", run, "--fit", tmp_path / "free", "--extension", "streaming", "--context", "64", *few)
+    assert "head-scale, fitted at 64 by entropy + streaming" in both
     file = tmp_path / "rows.jsonl"
     rows = json.loads(call("perplexity", run, "--context", "32,64", "--by-position", *few, "--out", file, "--json"))
     assert [row["context"] for row in rows if row["kind"] == "perplexity"] == [32, 64]
@@ -918,8 +1022,10 @@ def test_commands(folder: Path, tmp_path: Path, call: Callable[..., str]) -> Non
     assert {row["variant"] for row in rows[:-1]} == {"as trained", "head-scale, fitted at 64"}
     assert "best scale" in call("uniform", run, "--context", "64,128", *few)
     small = ("--times", "1,2", "--fitted", 2, "--steps", 1, "--batch", 1, "--search-windows", 1, "--trials", 0)
-    made = call("table", run, folder / "rotary", "--out", tmp_path / "table", *small, *few)
-    assert "head-scale for 2x" in made and "yarn for 2x, trained" in (tmp_path / "table/table.md").read_text()
+    made = call("table", run, folder / "rotary", "--out", tmp_path / "table", "--entropy", *small, *few)
+    assert (
+        "head-scale for 2x, by entropy" in made and "yarn for 2x, trained" in (tmp_path / "table/table.md").read_text()
+    )
 
 
 ERRORS: dict[str, tuple[list[str], str]] = {

@@ -20,6 +20,7 @@ from torch import Tensor
 
 import lengthwise as lw
 from lengthwise import registry
+from lengthwise.encodings.composition import Composition
 from lengthwise.encodings.contribution import Contribution, Rotation, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry
 from lengthwise.errors import UserError
@@ -27,6 +28,7 @@ from lengthwise.extensions.adaptive_temperature import FITTED, inverse_temperatu
 from lengthwise.extensions.extended import Extended
 from lengthwise.extensions.extension import Extension, contribution_of, extensions_of, wrapped
 from lengthwise.extensions.head_scale import HeadScale
+from lengthwise.extensions.remapping import Remapping
 from lengthwise.extensions.rescaling import sequence_lengths
 from lengthwise.model.attention import scale_of
 from lengthwise.model.backend import reads_projection, sdpa_refuses
@@ -53,9 +55,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "llama3": {"factor": 8.0, "low": 0.01, "high": 2.0},
     "longrope": {"factor": 4.0, "short": [1.0, 1.1, 1.2, 1.3], "long": [1.0, 2.0, 3.5, 4.0]},
     "self-extend": {"group": 4, "window": 6},
+    "rerope": {"window": 6},
+    "leaky-rerope": {"window": 6, "factor": 5.0},
+    "lm-infinite": {"global_tokens": 3, "window": 9},
+    "streaming": {"first": 3, "recent": 8},
+    "dual-chunk": {"chunk": 13, "local": 4},
+    "string": {"offset": 10, "window": 3},
+    "drope": {},
 }
 BY_LENGTH = {"dynamic-ntk", "longrope"}
 ROTATING = [name for name in SETTINGS if name not in ("adaptive-temperature", "uniform-scale", "head-scale")]
+REMAPPING = [name for name in SETTINGS if isinstance(lw.extension(name, **SETTINGS[name]), Remapping)]
+HIDING = ["lm-infinite", "streaming"]
 
 
 def make_model(*layers: dict[str, Any], style: str = "t5") -> Decoder:
@@ -402,6 +413,177 @@ def test_self_extend_is_the_published_formula() -> None:
     assert window < largest < TRAINED
 
 
+def relative_rerope(t: int, s: int) -> float:
+    return min(t - s, 6)
+
+
+def relative_leaky(t: int, s: int) -> float:
+    return t - s if t - s < 6 else 6 + (t - s - 6) / 5
+
+
+def relative_infinite(t: int, s: int) -> float | None:
+    return min(t - s, 9) if t - s < 9 or s < 3 else None
+
+
+def relative_streaming(t: int, s: int) -> float | None:
+    """The places of both in a cache from which all but the first 3 and the last 8 have been removed."""
+    kept = [j for j in range(t + 1) if j < 3 or j > t - 8]
+    return kept.index(t) - kept.index(s) if s in kept else None
+
+
+def relative_chunks(t: int, s: int) -> float:
+    """Chunks of 9; the positions of queries are listed as the paper lists them."""
+    same, following, others = list(range(9)), [9, 10, 11, 12, 12, 12, 12, 12, 12], [12] * 9
+    back = t // 9 - s // 9
+    return [same, following, others][min(back, 2)][t % 9] - s % 9
+
+
+def relative_string(t: int, s: int) -> float:
+    return t - s if t - s < 10 else t - s - 10 + 3
+
+
+RELATIVE: dict[str, Callable[[int, int], float | None]] = {
+    "rerope": relative_rerope,
+    "leaky-rerope": relative_leaky,
+    "lm-infinite": relative_infinite,
+    "streaming": relative_streaming,
+    "dual-chunk": relative_chunks,
+    "string": relative_string,
+}
+
+
+def scores_of(encoding: Encoding, q_BHTK: Tensor, k_BHTK: Tensor) -> Tensor:
+    """The logits that the change of scores makes, (H, T, S), of queries and keys as they were projected."""
+    layout = layout_at(encoding, torch.arange(q_BHTK.shape[2])[None])
+    contribution = encoding.contribute(layout)
+    assert contribution.score is not None and contribution.rotation is None
+    bias = contribution.bias(layout)
+    products_BHTS = 1.3 * q_BHTK @ k_BHTK.mT
+    logits_BHTS = products_BHTS if bias is None else products_BHTS + bias
+    return contribution.score(Scores(logits_BHTS, q_BHTK, k_BHTK, layout, 1.3, bias))[0]
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+def test_remapped_distances_are_the_published_ones(name: str) -> None:
+    """Logits one query and one key at a time, from the distance of the two."""
+    encoding = make_model(ROTARY).encoding_at(0)
+    length = 40
+    q_BHTK, k_BHTK = draw_normal(1, 4, length, 16, seed=1), draw_normal(1, 4, length, 16, seed=2)
+    found_HTS = scores_of(extend(encoding, extension_called(name)), q_BHTK, k_BHTK)
+    frequencies = [10000 ** (-2 * i / 8) for i in range(4)]
+    largest, changed, hidden = 0.0, 0, 0
+    for t in range(length):
+        for s in range(t + 1):
+            relative = RELATIVE[name](t, s)
+            if relative is None:
+                assert bool((found_HTS[:, t, s] == -math.inf).all())
+                hidden += 1
+                continue
+            largest, changed = max(largest, relative), changed + (relative != t - s)
+            q, k = q_BHTK[0, 1, t].tolist(), k_BHTK[0, 1, s].tolist()
+            expected = sum(q[i] * k[i] for i in range(8, 16))
+            for i, frequency in enumerate(frequencies):
+                cosine, sine = math.cos(relative * frequency), math.sin(relative * frequency)
+                a, b, c, d = q[2 * i], q[2 * i + 1], k[2 * i], k[2 * i + 1]
+                expected += (a * c + b * d) * cosine + (a * d - b * c) * sine
+            assert float(found_HTS[1, t, s]) == pytest.approx(1.3 * expected, rel=1e-4, abs=1e-4)
+    most = {"rerope": 6, "leaky-rerope": 12.6, "lm-infinite": 9, "streaming": 10, "dual-chunk": 12, "string": 32}[name]
+    assert changed and largest == pytest.approx(most) and bool(hidden) == (name in HIDING)
+
+
+def loop_of_bias(encoding: Encoding, name: str, q_BHTK: Tensor, k_BHTK: Tensor) -> Tensor:
+    """What a bias adds at the remapped distances, (H, T, S): -inf for keys that are not seen, nan for later ones."""
+    bias, length = contribution_of(encoding).distance_bias, q_BHTK.shape[2]
+    found_HTS = torch.full((4, length, length), math.nan)
+    for t in range(length):
+        for s in range(t + 1):
+            relative = RELATIVE[name](t, s)
+            if relative is None:
+                found_HTS[:, t, s] = -math.inf
+            else:
+                found_HTS[:, t, s] = 0 if bias is None else bias(torch.tensor(int(relative)))
+    return found_HTS
+
+
+@pytest.mark.parametrize("name", HIDING)
+@pytest.mark.parametrize("table", [{"name": "none"}, {"name": "alibi"}, {"name": "t5", "max_distance": 20}])
+@torch.no_grad()
+def test_keys_are_hidden_without_rotations_too(table: dict[str, Any], name: str) -> None:
+    """And distances are capped in what is added for them."""
+    encoding = make_model(table).encoding_at(0)
+    q_BHTK, k_BHTK = draw_normal(1, 4, 30, 16, seed=1), draw_normal(1, 4, 30, 16, seed=2)
+    found_HTS = scores_of(extend(encoding, extension_called(name)), q_BHTK, k_BHTK)
+    expected_HTS = 1.3 * (q_BHTK @ k_BHTK.mT)[0] + loop_of_bias(encoding, name, q_BHTK, k_BHTK)
+    seen_TS = torch.ones(30, 30, dtype=torch.bool).tril()
+    assert_same(found_HTS[:, seen_TS], expected_HTS[:, seen_TS])
+
+
+@pytest.mark.parametrize("name", [name for name in RELATIVE if name != "leaky-rerope"])
+@torch.no_grad()
+def test_rotations_and_biases_of_one_layer_are_remapped_alike(name: str) -> None:
+    both = Composition([rotary_for(TRAINED, 16, 0.5), lw.encoding("alibi", Geometry.of(64, 4))])
+    alone, alibi = both.methods
+    assert isinstance(alone, Encoding) and isinstance(alibi, Encoding)
+    q_BHTK, k_BHTK = draw_normal(1, 4, 30, 16, seed=1), draw_normal(1, 4, 30, 16, seed=2)
+    found_HTS = scores_of(extend(both, extension_called(name)), q_BHTK, k_BHTK)
+    expected_HTS = scores_of(extend(alone, extension_called(name)), q_BHTK, k_BHTK)
+    expected_HTS = expected_HTS + loop_of_bias(alibi, name, q_BHTK, k_BHTK)
+    seen_TS = torch.ones(30, 30, dtype=torch.bool).tril()
+    assert_same(found_HTS[:, seen_TS], expected_HTS[:, seen_TS])
+
+
+def test_logn_beside_rerope_is_a_uniform_scale() -> None:
+    """The authors' factor of queries, ln(position + 1) / ln(trained length) where that is above 1."""
+    longer = lw.extended(
+        make_model(ROTARY), [lw.extension("uniform-scale", slope=1 / math.log(TRAINED)), extension_called("rerope")]
+    )
+    found = contribution_at(longer.encoding_at(0), torch.arange(50)[None]).scale
+    assert isinstance(found, Tensor)
+    expected = [max(1.0, math.log(position + 1) / math.log(TRAINED)) for position in range(50)]
+    assert found.flatten().tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", HIDING)
+@torch.no_grad()
+def test_hidden_keys_are_those_of_a_shorter_sequence(name: str) -> None:
+    """One layer, no positions: the last token reads its first and its last tokens as if there were no others."""
+    config = ModelConfig(style="llama", layers=1, width=64, heads=4)
+    model = build(config, ROWS, [{"name": "none"}], Lengths(TRAINED, TRAINED))
+    initialize(model, 0)
+    tokens_BT = draw_tokens(2, 40)
+    longer = lw.extended(model, [lw.extension(name, **SETTINGS[name])])
+    recent = 9 if name == "lm-infinite" else 8
+    shortened_BT = torch.cat([tokens_BT[:, :3], tokens_BT[:, -recent:]], dim=1)
+    assert_same(longer(tokens_BT)[:, -1], model(shortened_BT)[:, -1])
+
+
+@torch.no_grad()
+def test_streaming_is_a_cache_without_the_tokens_between() -> None:
+    """One layer with rotary positions: what is left of the sequence is read at its places, from 0 on."""
+    config = ModelConfig(style="llama", layers=1, width=64, heads=4)
+    model = build(config, ROWS, [ROTARY], Lengths(TRAINED, TRAINED))
+    initialize(model, 0)
+    tokens_BT = draw_tokens(2, 40)
+    shortened_BT = torch.cat([tokens_BT[:, :3], tokens_BT[:, -8:]], dim=1)
+    longer = lw.extended(model, [extension_called("streaming")])
+    assert_same(longer(tokens_BT)[:, -1], model(shortened_BT)[:, -1])
+
+
+@pytest.mark.parametrize("layers", [(), (1,)])
+@torch.no_grad()
+def test_drope_is_a_model_that_was_never_rotated(layers: tuple[int, ...]) -> None:
+    model = make_model(ROTARY, ROTARY)
+    dropped = lw.extended(model, [lw.extension("drope", layers=list(layers))])
+    others = [ROTARY if layers and layer not in layers else {"name": "none"} for layer in range(2)]
+    plain = make_model(*others)
+    plain.load_state_dict(model.state_dict())
+    tokens_BT = draw_tokens(2, 40)
+    assert torch.equal(dropped(tokens_BT), plain(tokens_BT))
+    assert dropped.resolved_layers()[0]["not_rotated"] == list(layers or (0, 1))
+    scale = lw.extension("uniform-scale", constant=1.4)
+    assert_same(lw.extended(dropped, [scale])(tokens_BT), lw.extended(plain, [scale])(tokens_BT))
+
+
 # What all promise
 
 
@@ -512,7 +694,7 @@ def test_eager_and_fused_attention_agree(name: str, style: str) -> None:
     assert_same(longer(tokens_BT), fused)
 
 
-@pytest.mark.parametrize("name", ["position-interpolation", "ntk", "dynamic-ntk", "llama3"])
+@pytest.mark.parametrize("name", ["position-interpolation", "ntk", "dynamic-ntk", "llama3", "drope", *REMAPPING])
 @torch.no_grad()
 def test_explicit_positions_and_shifts(name: str) -> None:
     longer = lw.extended(make_model(ROTARY), [extension_called(name)])
@@ -520,8 +702,9 @@ def test_explicit_positions_and_shifts(name: str) -> None:
     expected = longer(tokens_BT)
     assert torch.equal(longer(tokens_BT, positions_BT), expected)
     shifted = longer(tokens_BT, positions_BT + 33)
-    assert longer.encoding_at(0).shift_invariant == (name not in BY_LENGTH)
-    assert torch.allclose(shifted, expected, atol=1e-3) == (name not in BY_LENGTH)
+    by_shift = name in {*BY_LENGTH, "self-extend", "dual-chunk"}
+    assert longer.encoding_at(0).shift_invariant == (not by_shift)
+    assert torch.allclose(shifted, expected, atol=1e-3) == (not by_shift)
 
 
 # Where nothing may change
@@ -560,6 +743,57 @@ def test_self_extend_changes_nothing_in_the_window_and_in_groups_of_one(settings
     assert_same(lw.extended(model, [lw.extension("self-extend", **settings)])(tokens_BT), model(tokens_BT))
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "length"),
+    [
+        ("rerope", {"window": 6}, 7),
+        ("leaky-rerope", {"window": 6, "factor": 5.0}, 7),
+        ("leaky-rerope", {"window": 6, "factor": 1.0}, 50),
+        ("lm-infinite", {}, TRAINED + 1),
+        ("lm-infinite", {"global_tokens": 3, "window": 9}, 10),
+        ("streaming", {}, TRAINED),
+        ("streaming", {"first": 3, "recent": 8}, 11),
+        ("dual-chunk", {"chunk": 13, "local": 4}, 13),
+        ("string", {"offset": 10, "window": 3}, 10),
+    ],
+)
+@torch.no_grad()
+def test_remappings_change_nothing_up_to_where_they_begin(name: str, settings: dict[str, Any], length: int) -> None:
+    model = make_model(ROTARY)
+    longer = lw.extended(model, [lw.extension(name, **settings)])
+    tokens_BT = draw_tokens(2, length + 1)
+    assert_same(longer(tokens_BT[:, :length]), model(tokens_BT[:, :length]))
+    if "factor" not in settings or settings["factor"] > 1:
+        assert (longer(tokens_BT) - model(tokens_BT))[:, -1].abs().max() > 1e-4, "one token more"
+
+
+@pytest.mark.parametrize("name", HIDING)
+@pytest.mark.parametrize("table", [ROTARY, {"name": "alibi"}, {"name": "none"}])
+@torch.no_grad()
+def test_the_first_tokens_are_those_of_a_sequence_behind_padding(table: dict[str, Any], name: str) -> None:
+    """Padded on the left and decoded with a cache, whatever the positions begin with."""
+    longer = lw.extended(make_model(table), [extension_called(name)])
+    tokens_BT, segments_BT = draw_tokens(2, 40), torch.ones(2, 40, dtype=torch.int64)
+    segments_BT[1, :13] = 0
+    cache = longer.new_cache(2, 40)
+    parts = [longer(tokens_BT[:, :20], segments_BT=segments_BT[:, :20], cache=cache)]
+    parts += [
+        longer(tokens_BT[:, t : t + 1], segments_BT=segments_BT[:, t : t + 1], cache=cache) for t in range(20, 40)
+    ]
+    found = torch.cat(parts, dim=1)
+    assert_same(found[0], longer(tokens_BT[:1])[0])
+    assert_same(found[1, 13:], longer(tokens_BT[1:, 13:])[0])
+    shifted = longer(tokens_BT, torch.arange(100, 140)[None])
+    torch.testing.assert_close(shifted[0], found[0], rtol=1e-3, atol=1e-3)
+
+
+def test_places_count_the_tokens_of_a_sequence() -> None:
+    positions_BT, segments_BT = torch.arange(6)[None] + 50, torch.tensor([[2, 1, 1, 2, 1, 3]])
+    layout = AttentionLayout(positions_BT, positions_BT, segments_BT=segments_BT, key_segments_BS=segments_BT)
+    assert layout.places_BS.tolist() == [[0, 0, 1, 1, 2, 0]]
+    assert AttentionLayout(positions_BT, positions_BT).places_BS.tolist() == [[0, 1, 2, 3, 4, 5]]
+
+
 # Sequences are told apart by their positions
 
 
@@ -577,12 +811,13 @@ def test_other_frequencies_keep_the_kernel_that_rotates_by_itself(name: str) -> 
     assert contribution.names == ["rotation"] and reads_projection(contribution, STYLES["t5"])
 
 
-@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "self-extend"])
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name not in REMAPPING])
 def test_what_is_not_changed_is_not_declared(name: str) -> None:
     """A backend asks what there is: a part that does nothing would cost the fused program."""
     contribution = contribution_of(extend(make_model(ROTARY).encoding_at(0), extension_called(name)))
     more = {"adaptive-temperature": "normalizer", "uniform-scale": "scale", "head-scale": "scale", "yarn": "scale"}
-    assert contribution.names == ["rotation", *([more[name]] if name in more else [])]
+    rotation = [] if name == "drope" else ["rotation"]
+    assert contribution.names == [*rotation, *([more[name]] if name in more else [])]
     assert bool(sdpa_refuses(contribution, torch.zeros(1, 1, 1, 1))) == (name == "adaptive-temperature")
 
 
@@ -594,6 +829,8 @@ def largest_difference_in_the_kernel() -> float:
     found = []
     for style in STYLES:
         for name in SETTINGS:
+            if name in REMAPPING and name != "self-extend":
+                continue  # the same program
             longer = lw.extended(make_model(ROTARY, style=style), [extension_called(name)])
             expected = longer(tokens_BT, segments_BT=segments_BT)
             longer.backend = "kernel"
@@ -740,7 +977,7 @@ def test_scales_stack_with_anything(name: str) -> None:
     tokens_BT = draw_tokens(2, 40)
     assert_same(stacked(tokens_BT), one(tokens_BT))
     assert not torch.allclose(one(tokens_BT), lw.extended(model, [extension_called(name)])(tokens_BT), atol=1e-3)
-    if name != "self-extend":
+    if name not in REMAPPING:
         after = lw.extended(model, [extension_called(name), *both])
         assert_same(after(tokens_BT), one(tokens_BT))
 
@@ -785,7 +1022,7 @@ def test_self_extend_comes_last_and_head_scale_once() -> None:
         lw.extended(make_model(ROTARY), [extension_called("head-scale"), extension_called("head-scale")])
 
 
-@pytest.mark.parametrize("name", ROTATING)
+@pytest.mark.parametrize("name", [name for name in ROTATING if name not in HIDING])
 @pytest.mark.parametrize("encoding", ["none", "alibi", "t5", "sinusoidal", "learned"])
 def test_what_does_not_rotate_cannot_be_rotated_otherwise(name: str, encoding: str) -> None:
     model = make_model({"name": encoding})
@@ -856,6 +1093,16 @@ def test_context_grows() -> None:
         ("ntk", {"factor": 0.9}, "factor must be 1 or more"),
         ("dynamic-ntk", {"factor": 0.9}, "factor must be 1 or more"),
         ("self-extend", {"group": 0, "window": 3}, "1 or more"),
+        ("rerope", {"window": 0}, "window must be 1 or more"),
+        ("leaky-rerope", {"window": 3, "factor": 0.5}, "1 or more"),
+        ("lm-infinite", {"global_tokens": -1}, "global_tokens must be 0 or more"),
+        ("lm-infinite", {"window": 0}, "window must be 1 or more"),
+        ("streaming", {"first": -1}, "first must be 0 or more"),
+        ("streaming", {"recent": 0}, "recent must be 1 or more"),
+        ("dual-chunk", {"chunk": 8, "local": 8}, "below chunk 8"),
+        ("string", {"offset": 8, "window": 8}, "below offset 8"),
+        ("drope", {"layers": [0, 0]}, "each once"),
+        ("drope", {"layers": [-1]}, "from 0 on"),
     ],
 )
 def test_wrong_settings_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
@@ -870,6 +1117,19 @@ def test_wrong_settings_are_refused(name: str, settings: dict[str, Any], message
         ({"name": "rotary", "fraction": 0.125}, "yarn", {"factor": 2.0}, "needs two rotated pairs or more, not 1"),
         (ROTARY, "longrope", {"factor": 2.0, "long": [1.0], "short": [1.0]}, "factors for 1 pairs, and 4 are rotated"),
         (ROTARY, "self-extend", {"group": 2, "window": 16}, "below the trained length 16, not 16"),
+        (ROTARY, "rerope", {"window": 16}, "below the trained length 16, not 16"),
+        (ROTARY, "leaky-rerope", {"window": 16, "factor": 2.0}, "below the trained length 16, not 16"),
+        (ROTARY, "lm-infinite", {"window": 17}, "at most the trained length 16, not 17"),
+        (ROTARY, "streaming", {"first": 4, "recent": 13}, "at most 16 together"),
+        (ROTARY, "streaming", {"first": 16}, "at most 16 together"),
+        (ROTARY, "dual-chunk", {"chunk": 17, "local": 2}, "at most the trained length 16, not 17"),
+        (ROTARY, "string", {"offset": 16, "window": 2}, "below the trained length 16, not 16"),
+        (ROTARY, "drope", {"layers": [0, 2]}, "in layer 2, counted from 0, and the model has 2 layers"),
+        ({"name": "cope"}, "lm-infinite", {}, "not rotated yet to another change"),
+        ({"name": "pope"}, "streaming", {}, "not rotated yet to another change"),
+        ({"name": "learned"}, "lm-infinite", {}, "learned adds positions to the embeddings"),
+        ({"name": "sinusoidal"}, "streaming", {}, "sinusoidal adds positions to the embeddings"),
+        ({"name": "logn"}, "streaming", {}, "scales its logits by how many a query sees"),
     ],
 )
 def test_what_does_not_fit_the_model_is_refused(
@@ -895,8 +1155,9 @@ class Curved(Encoding):
 
 def test_angles_of_another_kind_are_refused() -> None:
     encoding = Curved(Curved.Config(), Geometry.of(width=32, heads=4))
-    with pytest.raises(UserError, match="grow linearly"):
-        extend(encoding, lw.extension("position-interpolation", factor=2))
+    for name in ("position-interpolation", "rerope"):
+        with pytest.raises(UserError, match=f"{name} needs angles that grow linearly"):
+            extend(encoding, extension_called(name))
     encoding.square = False
     extend(encoding, lw.extension("position-interpolation", factor=2))
     with pytest.raises(UserError, match="geometric series"):

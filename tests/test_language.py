@@ -607,6 +607,46 @@ def test_another_precision_is_refused(corpus: Path, tmp_path: Path, monkeypatch:
     assert train(corpus, out, settings)
 
 
+@pytest.mark.parametrize("sharded", [False, True], ids=["whole", "sharded"])
+def test_training_begins_from_another_run(sharded: bool, corpus: Path, tmp_path: Path) -> None:
+    """A step of Adam has at most the size of the learning rate: so near to the other run's weights it must end."""
+    once: dict[str, Any] = {"training__tokens": 256, "training__warmup": 0.0, "training__validations": 1}
+    first, then = tmp_path / "t5", tmp_path / "none"
+    train(corpus, first, small(encoding="t5", training__tokens=4 * 256))
+    begun_from, _ = load_tensors(first / "last.safetensors")
+    slow = {**once, "training__learning_rate": 1e-6, "training__sharded": sharded}
+    assert train(corpus, then, small(seed=2, **slow), begin_from=first)
+    found, _ = load_tensors(then / "last.safetensors")
+    assert found.keys() == {name for name in begun_from if not name.startswith("encodings.")}
+    assert all(float((weight - begun_from[name]).abs().max()) < 3e-6 for name, weight in found.items())
+    described = read_json(then / "run.json")
+    assert described["begin_from"] == str(first) and described["settings"]["begins_from"]
+    assert load_language_model(then)[2].begins_from == described["settings"]["begins_from"]
+    assert not train(corpus, then, small(seed=2, **slow), begin_from=first), "the same run"
+    with pytest.raises(UserError, match="begins_from was"):
+        train(corpus, then, small(seed=2, **slow))
+    if not sharded:
+        train(corpus, tmp_path / "same", small(encoding="t5", **slow), begin_from=first)
+        same, _ = load_tensors(tmp_path / "same/last.safetensors")
+        assert all(float((weight - begun_from[name]).abs().max()) < 3e-6 for name, weight in same.items())
+
+
+def test_what_a_training_cannot_begin_from_is_refused(corpus: Path, tmp_path: Path) -> None:
+    first, out = tmp_path / "first", tmp_path / "out"
+    train(corpus, first, small(training__tokens=256))
+    with pytest.raises(UserError, match=r"is another model \(heads was 2, is 4\)"):
+        train(corpus, out, small(model__heads=4), begin_from=first)
+    with pytest.raises(UserError, match="another tokenizer"):
+        train(corpus, out, small(data__vocabulary=300), begin_from=first)
+    with pytest.raises(UserError, match=r"first has no weights 'blocks.0.lstm"):
+        train(corpus, out, small(encoding=["lstm", "none"]), begin_from=first)
+    with pytest.raises(UserError, match="say with --begin-from"):
+        train(corpus, out, small(begins_from=5))
+    with pytest.raises(UserError, match="no language model at"):
+        train(corpus, out, small(), begin_from=tmp_path / "nowhere")
+    assert not out.exists()
+
+
 def test_a_context_too_short_for_rare_keys_is_an_error_at_once(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a context of 32 tokens is too short for key-recall documents"):
         train(corpus, tmp_path / "run", small(data__passkey_share=1e-6))  # the first would be row number 1,000,000

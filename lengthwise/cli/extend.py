@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from lengthwise.errors import UserError
+
 if TYPE_CHECKING:
     from lengthwise.context_extension.extending import Extending
     from lengthwise.report.model.table import Table
@@ -33,6 +35,16 @@ class Documents(StrEnum):
     train = "train"
     validation = "validation"
     test = "test"
+
+
+class FitMethod(StrEnum):
+    gradient = "gradient"
+    entropy = "entropy"
+
+
+class EntropyTarget(StrEnum):
+    growth = "growth"
+    same = "same"
 
 
 class ExtensionReportFormat(StrEnum):
@@ -171,12 +183,17 @@ def fit_command(
     initial: Annotated[
         float | None, typer.Option(help="First scale; by default the best uniform one, which is searched.")
     ] = None,
+    method: Annotated[FitMethod, typer.Option(help="entropy: head scales without training.")] = FitMethod.gradient,
+    target: Annotated[
+        EntropyTarget,
+        typer.Option(help="By entropy: what it grows to within the trained length, or the same as there."),
+    ] = EntropyTarget.growth,
     floor: Annotated[float, typer.Option(min=0, help="No scale below it; 0 for no constraint.")] = 1.0,
     learning_rate: Annotated[
         float | None, typer.Option(help="By default 0.1 for scales, 1e-4 for all parameters.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1)] = 200,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences of a step.")] = 8,
+    steps: Annotated[int | None, typer.Option(min=1, help="By default 200; by entropy 20 halvings.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences of a step; by entropy, of all.")] = 8,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     corpus: Corpus = None,
     scored: Scored = 256,
@@ -188,7 +205,13 @@ def fit_command(
     """Learn one scale for each head, or fine-tune all parameters, at a target length."""
     usual = 0.1 if what == "head-scale" else 1e-4
     rate = usual if learning_rate is None else learning_rate
-    recipe = {"floor": floor, "learning_rate": rate, "steps": steps, "batch": batch, "seed": seed}
+    by_entropy = method is FitMethod.entropy
+    if by_entropy and (learning_rate is not None or initial is not None):
+        raise UserError("--learning-rate and --initial are for training; scales by entropy have neither")
+    recipe = {
+        "floor": floor, "learning_rate": rate, "steps": steps or (20 if by_entropy else 200), "batch": batch,
+        "seed": seed, "method": method.value, "target": target.value,
+    }  # fmt: skip
     with _extending(
         model=model, contexts=str(length), corpus=corpus, scored=scored, store=store, positions=positions.value,
         trained=trained, device=device,
@@ -212,6 +235,7 @@ def table_command(
     depths: Annotated[int, typer.Option(min=1)] = 10,
     trials: Annotated[int, typer.Option(min=0, help="Keys at each length and depth; 0 for no passkey test.")] = 10,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    entropy: Annotated[bool, typer.Option("--entropy", help="Also head scales by entropy, without training.")] = False,
     store: Store = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -223,6 +247,7 @@ def table_command(
         "times": tuple(read_lengths(times)), "fitted": tuple(read_lengths(fitted)), "windows": windows,
         "scored": scored, "search_windows": search_windows, "steps": steps, "batch": batch,
         "learning_rate": learning_rate, "depths": depths, "trials": trials, "seed": seed,
+        "entropy": entropy,
     }  # fmt: skip
     try:
         with _watching() as listener:

@@ -68,6 +68,9 @@ def train_command(
     sharded: Annotated[bool, typer.Option("--sharded", help="Divide the model among the processes (FSDP2).")] = False,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 60.0,
     store: Annotated[Path | None, typer.Option(help="Folder for tokens; by default `tokens` beside the run.")] = None,
+    begin_from: Annotated[
+        Path | None, typer.Option(help="A finished run whose weights to begin with; the encoding may be another.")
+    ] = None,
     settings: Annotated[
         list[str],
         typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. training.learning_rate=0.002."),
@@ -93,7 +96,7 @@ def train_command(
 
     try:
         with _watching(chosen.training.batch_tokens) as listener:
-            worked = train_language_model(corpus, chosen, out, device, listener, save_every, store)
+            worked = train_language_model(corpus, chosen, out, device, listener, save_every, store, begin_from)
     except KeyboardInterrupt:
         messages.print("Stopped. The same command resumes from the last saved state.")
         raise typer.Exit(130) from None

@@ -42,14 +42,14 @@ def entropies(model: Decoder, rows_RT: np.ndarray, positions: np.ndarray | None 
 
             def look(layer: int, x_BTD: Tensor, layout: AttentionLayout = layout) -> Tensor:
                 if layer < model.config.layers:
-                    total_LHP[layer] += _layer_entropy(model, layer, x_BTD, layout, asked_P).sum(dim=0).double().cpu()
+                    total_LHP[layer] += layer_entropy(model, layer, x_BTD, layout, asked_P).sum(dim=0).double().cpu()
                 return x_BTD
 
             model.hidden(tokens_BT, layout, before=look)
     return total_LHP / len(rows_RT)
 
 
-def _layer_entropy(model: Decoder, layer: int, x_BTD: Tensor, layout: AttentionLayout, asked_P: Tensor) -> Tensor:
+def layer_entropy(model: Decoder, layer: int, x_BTD: Tensor, layout: AttentionLayout, asked_P: Tensor) -> Tensor:
     """(B, H, P), of what the layer is about to compute from what it reads."""
     block, encoding = model.blocks[layer], model.encoding_at(layer)
     assert isinstance(block, Block) and isinstance(block.mixer, Attention)

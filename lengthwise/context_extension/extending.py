@@ -14,7 +14,8 @@ from lengthwise import door
 from lengthwise.context_extension import tables as showing
 from lengthwise.context_extension.entropy import correlate, entropies, entropy_rows, spread_positions
 from lengthwise.context_extension.fit_files import holds_others, save_fit
-from lengthwise.context_extension.fitting import FitSettings, fit
+from lengthwise.context_extension.fitting import FitSettings
+from lengthwise.context_extension.fitting_entropy import fit_by_method
 from lengthwise.context_extension.fitting_rows import SCORED, Targets, TrainingWindows, choose_targets
 from lengthwise.context_extension.forward import device_of, watching_memory
 from lengthwise.context_extension.hugging_face import Positions
@@ -157,12 +158,15 @@ class Extending:
             raise UserError(f"--out {out} holds something else already; a fit has a folder of its own")
         head_scale = what == "head-scale"
         # Before the search: documents may be too short.
-        tokens = 2 * recipe["steps"] * recipe["batch"] * length
+        by_entropy = recipe["method"] == "entropy"
+        tokens = 2 * (1 if by_entropy else recipe["steps"]) * recipe["batch"] * length
         documents = self.subject.documents("train", self.wanted.corpus, tokens, longer_than=length)
         windows = TrainingWindows(documents, length, recipe["seed"])
         self._require_memory(length, recipe["batch"])
         more: Row = {}
-        if head_scale and initial is None:
+        if by_entropy:
+            initial = max(1.0, recipe["floor"])
+        elif head_scale and initial is None:
             self.listener.note(f"searching the best uniform scale at {length:,} tokens")
             targets = self._targets(min(self.wanted.windows, 64), [length], "validation")
             search = search_uniform(self.subject, targets, [length])[length]
@@ -174,12 +178,12 @@ class Extending:
             recipe = {name: value for name, value in recipe.items() if name != "floor"}
             tables = (at_context(extension_table(what), length, self.subject.trained),)
             settings = _settings(FitSettings, length=length, head_scale=False, extensions=tables, **recipe)
-        fitted = fit(self.subject, windows, settings, self.listener)
+        fitted = fit_by_method(self.subject, windows, settings, self.listener)
         save_fit(out, self.subject, fitted, more)
         count = sum(value.numel() for value in fitted.learned.values())
-        tail = fitted.losses[-min(10, len(fitted.losses)) :]
+        tail = fitted.losses[1:][-10:] or fitted.losses
         losses = f"loss {fitted.losses[0]:.4f}, at the end {sum(tail) / len(tail):.4f}"
-        started = f", from {initial:.2f} on" if head_scale else ""
+        started = ", by entropy" if by_entropy else f", from {initial:.2f} on" if head_scale else ""
         return f"Fitted {count:,} numbers at {length:,} tokens{started} in {fitted.seconds:.1f} s ({losses}): {out}"
 
     def _require_memory(self, length: int, rows: int) -> None:

@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -42,6 +42,10 @@ class FitSettings:
     """Tokens of the sequences."""
     head_scale: bool = True
     """Scales of heads; otherwise all weights."""
+    method: Literal["gradient", "entropy"] = "gradient"
+    """How scales are found: by training, or without it from the entropy of each head; see `fitting_entropy`."""
+    target: Literal["growth", "same"] = "growth"
+    """By entropy: a head is to have what its entropy would grow to, or the same as at the trained length."""
     extensions: tuple[Any, ...] = ()
     """Tables of a name and settings, around the encoding while all weights are trained."""
     initial: float = 1.0
@@ -50,8 +54,9 @@ class FitSettings:
     """The focus constraint: no scale is ever below it; 0 in the ablation."""
     learning_rate: float = 0.1
     steps: int = 200
+    """Updates; by entropy, how often the interval of a scale is halved."""
     batch: int = 8
-    """Sequences of a step."""
+    """Sequences of a step; by entropy, all there are."""
     seed: int = 0
     """Of the order of the sequences."""
 
@@ -61,6 +66,10 @@ class FitSettings:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
+        if self.method == "entropy" and not self.head_scale:
+            raise ValueError("only head scales are found by entropy; all parameters are trained by gradient")
+        if self.method == "gradient" and self.target != "growth":
+            raise ValueError("target is what scales by entropy aim at; those that are trained have none")
         if self.head_scale and self.extensions:
             raise ValueError("head scales are fitted alone, without other extensions")
         if not self.head_scale and not self.extensions:
@@ -95,7 +104,7 @@ def fit(
     began = time.monotonic()
     scales: HeadScale | None = None
     if settings.head_scale:
-        scales = _head_scale(settings)
+        scales = head_scale_of(settings)
         base, model = subject.model, extended(subject.model, [scales], settings.length)
     else:
         base = copy.deepcopy(subject.model)
@@ -210,7 +219,7 @@ def _remembered(model: Decoder, tokens: int) -> int:
 def apply(subject: LoadedModel, settings: FitSettings, learned: dict[str, Tensor], context: int) -> Extended:
     """The extended model that a fit has made of the subject, to read so many tokens."""
     if settings.head_scale:
-        scales = _head_scale(settings)
+        scales = head_scale_of(settings)
         model = extended(subject.model, [scales], context)
         if learned["scales_LH"].shape != scales.scales_LH.shape:
             shapes = [tuple(each.shape) for each in (learned["scales_LH"], scales.scales_LH)]
@@ -223,7 +232,7 @@ def apply(subject: LoadedModel, settings: FitSettings, learned: dict[str, Tensor
     return extended(base, [make_extension(table) for table in settings.extensions], context)
 
 
-def _head_scale(settings: FitSettings) -> HeadScale:
+def head_scale_of(settings: FitSettings) -> HeadScale:
     made = make_extension({"name": "head-scale", "initial": settings.initial, "floor": settings.floor})
     assert isinstance(made, HeadScale)
     return made

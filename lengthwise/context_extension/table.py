@@ -19,7 +19,8 @@ import numpy as np
 
 from lengthwise import configuration
 from lengthwise.context_extension.fit_files import is_fit, load_fit, save_fit
-from lengthwise.context_extension.fitting import FitSettings, fit
+from lengthwise.context_extension.fitting import FitSettings
+from lengthwise.context_extension.fitting_entropy import HALVINGS, fit_by_method
 from lengthwise.context_extension.fitting_rows import SCORED, Targets, TrainingWindows, choose_targets
 from lengthwise.context_extension.loaded_model import LoadedModel
 from lengthwise.context_extension.passkey import KeyDocuments, depths, draw, passkey_rows
@@ -63,6 +64,8 @@ class TableSettings:
     trials: int = 10
     """Key-recall documents of each length and depth; 0 for none at all."""
     seed: int = 0
+    entropy: bool = False
+    """Whether there are also head scales that are found without training, by entropy; see `fitting_entropy`."""
 
     def __post_init__(self) -> None:
         if 1 not in self.times or not set(self.fitted) <= set(self.times) or min(self.fitted, default=2) < 2:
@@ -146,7 +149,7 @@ class ExtensionTable:
         folder = next(filter(is_fit, earlier), now)
         if not is_fit(folder):
             windows = TrainingWindows(subject.documents("train"), line.fit.length, line.fit.seed)
-            save_fit(folder, subject, fit(subject, windows, line.fit, self.listener))
+            save_fit(folder, subject, fit_by_method(subject, windows, line.fit, self.listener))
         return Variant(subject, fitted=load_fit(folder, subject))
 
     def _scales(self) -> dict[int, float]:
@@ -176,6 +179,7 @@ class ExtensionTable:
             write_json(file, {**now, "trained": self.trained, "folders": facts})
             return
         before = read_json(file, TABLE)
+        before["settings"].setdefault("entropy", False)  # which older tables do not say
         changes = [
             f"{key} was {old!r}, is {new!r}"
             for part in ("settings", "models")
@@ -234,6 +238,11 @@ def lines(settings: TableSettings, trained: int, scales: dict[int, float]) -> li
                 times * trained, initial=initial, floor=floor, learning_rate=settings.learning_rate, **common
             )
             found.append(TableLine(f"head-scale for {times}x{name}", "none", fit=chosen))
+    for times in settings.fitted if settings.entropy else ():
+        chosen = FitSettings(
+            times * trained, method="entropy", steps=HALVINGS, batch=settings.batch, seed=settings.seed
+        )
+        found.append(TableLine(f"head-scale for {times}x, by entropy", "none", fit=chosen))
     found += [
         TableLine("rotary", "rotary"),
         # Each context with the factor that leads to it; dynamic NTK with 1 does so by itself.

@@ -8,29 +8,34 @@ from typing import Any
 
 from lengthwise import configuration
 from lengthwise.context_extension.fit_files import SavedFit, load_fit
-from lengthwise.context_extension.loaded_model import LoadedModel
+from lengthwise.context_extension.loaded_model import LoadedModel, at_context
 from lengthwise.errors import UserError
-from lengthwise.extensions.extended import Extended
+from lengthwise.extensions.extended import Extended, extended, make_extension
 
 
 @dataclass(frozen=True)
 class Variant:
     subject: LoadedModel
     extensions: list[dict[str, Any]] = field(default_factory=list)
+    """After those of the fit, where there is one."""
     fitted: SavedFit | None = None
 
     def __call__(self, context: int) -> Extended:
         """The model as it reads so many tokens."""
-        if self.fitted is not None:
-            return self.fitted.extended(self.subject, context)
-        return self.subject.extended(self.extensions, context)
+        if self.fitted is None:
+            return self.subject.extended(self.extensions, context)
+        model = self.fitted.extended(self.subject, context)
+        chosen = [make_extension(at_context(table, context, self.subject.trained)) for table in self.extensions]
+        return extended(model, chosen, context) if chosen else model
 
     @property
     def label(self) -> str:
         if self.fitted is not None:
             settings = self.fitted.settings
             tables = [{"name": "head-scale"}] if settings.head_scale else settings.extensions
-            return f"{_label(tables)}, fitted at {settings.length}"
+            how = " by entropy" if settings.method == "entropy" else ""
+            fitted = f"{_label(tables)}, fitted at {settings.length}{how}"
+            return " + ".join([fitted, *map(_one, self.extensions)])
         return _label(self.extensions) or "as trained"
 
 
@@ -40,8 +45,6 @@ BETWEEN = re.compile(r",(?![^\[]*\])")
 
 def variant(subject: LoadedModel, extensions: Sequence[str] = (), fit: Path | None = None) -> Variant:
     """From what the command line says."""
-    if fit is not None and extensions:
-        raise UserError("a fit brings its extensions along: give --fit or --extension, not both")
     return Variant(
         subject,
         [extension_table(text) for text in extensions],
@@ -61,8 +64,9 @@ def extension_table(text: str) -> dict[str, Any]:
 
 
 def _label(tables: Sequence[dict[str, Any]]) -> str:
-    def one(table: dict[str, Any]) -> str:
-        settings = ",".join(f"{name}={value}" for name, value in table.items() if name != "name")
-        return f"{table['name']}:{settings}" if settings else table["name"]
+    return " + ".join(map(_one, tables))
 
-    return " + ".join(map(one, tables))
+
+def _one(table: dict[str, Any]) -> str:
+    settings = ",".join(f"{name}={value}" for name, value in table.items() if name != "name")
+    return f"{table['name']}:{settings}" if settings else table["name"]

@@ -106,6 +106,20 @@ class AttentionLayout:
         return self.mask_BTS() & (self.distances_BTS < self.window)
 
     @property
+    def places_BS(self) -> Tensor:
+        """How many tokens of its own sequence precede each key, whatever their positions; (1, S) where all rows are
+        alike."""
+        return self.once(None, "places", self._places)
+
+    def _places(self) -> Tensor:
+        index_S = torch.arange(self.key_positions_BS.shape[1], device=self.key_positions_BS.device)
+        if self.key_segments_BS is None:
+            return index_S[None]
+        sorted_BS, order_BS = self.key_segments_BS.sort(dim=1, stable=True)
+        places_BS = index_S - torch.searchsorted(sorted_BS.contiguous(), sorted_BS.contiguous())
+        return torch.zeros_like(order_BS).scatter(1, order_BS, places_BS)
+
+    @property
     def continues_BT(self) -> Tensor:
         """Whether the token before a query is of its own sequence: False where a sequence begins."""
         return self.once(None, "continues", self._continues)

@@ -21,10 +21,12 @@ class Extension:
     """Settings, and what becomes of a contribution under them. Stateless: it depends on nothing asked before."""
 
     name: ClassVar[str]
-    per_layer: ClassVar[bool] = False
+    per_layer: bool = False
     """Whether layers that share an encoding need an extended one each."""
     rotates: ClassVar[bool] = False
     """Whether it changes how positions rotate pairs: an encoding takes one such extension, not two."""
+    relative: ClassVar[bool] = False
+    """Whether it acts on distances alone, so that an encoding which adds positions to embeddings is refused."""
     last: ClassVar[bool] = False
     """Whether no other extension may come after it."""
     needs: ClassVar[str] = "another encoding"
@@ -156,9 +158,22 @@ def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool 
                 raise UserError(f"{extension.name} cannot come after {other.name}, which must be the last extension")
             if extension.per_layer and type(other) is type(extension):
                 raise UserError(f"{extension.name} does not stack with itself: one for each head is all there is")
+        if extension.relative and _adds_positions(encoding):
+            raise UserError(
+                f"{extension.name} changes distances, and {encoding.name} adds positions to the embeddings, "
+                "which would stay as they are"
+            )
         extension.check(contribution, encoding.geometry)
         chosen.append(extension)
     return ExtendedEncoding(encoding, tuple(chosen), embeds) if chosen or not embeds else encoding
+
+
+def _adds_positions(encoding: Encoding) -> bool:
+    """Whether embeddings of nothing become something."""
+    device = next((each.device for each in chain(encoding.parameters(), encoding.buffers())), None)
+    x_BTD = torch.zeros(1, 2, encoding.geometry.width, device=device)
+    with torch.no_grad():
+        return bool(encoding.embed(x_BTD, torch.arange(2, device=device)[None]).any())
 
 
 def extensions_of(encoding: Encoding) -> tuple[Extension, ...]:

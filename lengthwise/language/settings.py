@@ -139,6 +139,8 @@ class LanguageSettings:
     model: ModelConfig = field(default_factory=lambda: model_of({}))
     data: LanguageData = field(default_factory=LanguageData)
     training: LanguageTraining = field(default_factory=LanguageTraining)
+    begins_from: int | None = None
+    """Checksum of the weights of another run that training begins with; None for initial ones."""
     numerics: int = LANGUAGE_NUMERICS
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ What a block computes is forgotten and computed again in the backward pass (grad
 
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -39,7 +39,15 @@ NEWEST = "sharded.json"
 
 
 class ShardedLearner(Learner):
-    def __init__(self, model: Decoder, settings: LanguageSettings, processes: Processes, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: Decoder,
+        settings: LanguageSettings,
+        processes: Processes,
+        device: torch.device,
+        first: Mapping[str, Tensor] = {},
+    ) -> None:
+        """`first`: weights to begin with, by the decoder's names; the others have their initial values."""
         recipe = settings.training.recipe
         super().__init__(model, device)
         self.processes, self.clip = processes, recipe.clip
@@ -51,6 +59,7 @@ class ShardedLearner(Learner):
             backend = "nccl" if device.type == "cuda" else "gloo"
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         initialize(model, settings.seed)
+        model.load_state_dict(first, strict=False)
         model.to(device)
         self.mesh = init_device_mesh(device.type, (processes.count,))
         half = recipe.precision_on(device.type) == "bf16"

@@ -12,6 +12,7 @@ RUN/
 import os
 import shutil
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from lengthwise.errors import UserError
 from lengthwise.language.learner import Learner
 from lengthwise.language.model import TOKENIZER, build_language_model, resolved_layers
+from lengthwise.language.origin import Origin
 from lengthwise.language.prepared import tokens_of
 from lengthwise.language.processes import Processes, together
 from lengthwise.language.refusals import Beginning, refuse_impossible, refuse_others
@@ -56,14 +59,22 @@ def train_language_model(
     listener: Listener | None = None,
     save_every: float = 60.0,
     tokens_folder: Path | None = None,
+    begin_from: Path | None = None,
 ) -> bool:
     """Trains into the folder `out`; returns False where that was finished already.
 
     `corpus`: texts, or what `lengthwise language prepare` made of them. `save_every`: seconds between saved states.
     `tokens_folder`: where tokens of texts are kept, for all runs that read them; by default `tokens` beside `out`.
+    `begin_from`: a finished run whose weights take the place of initial ones; its encoding may be another.
     Under torchrun every process calls this.
     """
     listener = listener or Listener()
+    if begin_from is None and settings.begins_from is not None:
+        raise UserError("begins_from is no setting to be given; say with --begin-from which run's weights to take")
+    origin = None if begin_from is None else Origin.load(begin_from)
+    if origin is not None:
+        origin.refuse_other_shape(settings)
+        settings = replace(settings, begins_from=origin.checksum)
     with ExitStack() as stack:
         processes, place = stack.enter_context(together(device))
         directory = RunDirectory(out)
@@ -84,7 +95,7 @@ def train_language_model(
         store = store or tokens_of(*given)
         finished = directory.is_finished
         processes.wait()  # nobody finishes before all have looked
-        trainer = LanguageTrainer(settings, store, directory, processes, place, listener, save_every)
+        trainer = LanguageTrainer(settings, store, directory, processes, place, listener, save_every, origin)
         if finished:
             trainer.refuse_other_settings()
             if processes.is_first:
@@ -107,7 +118,9 @@ class LanguageTrainer:
         device: torch.device,
         listener: Listener,
         save_every: float,
+        origin: Origin | None = None,
     ) -> None:
+        self.origin = origin
         self.settings, self.recipe = settings, settings.training
         self.store, self.directory, self.processes, self.device = store, directory, processes, device
         self.listener, self.save_every = listener, save_every
@@ -129,6 +142,7 @@ class LanguageTrainer:
         if source.windows.passkeys is not None:
             # Refused now, not at the first row with keys: the context may be too short for them.
             source.windows.passkeys.row(self.settings.data.context, self.settings.seed, 0)
+        first = {} if self.origin is None else self.origin.weights(self.settings, model, self.store.tokenizer)
         self.refuse_other_settings()
         self.directory.refuse_other_precision(self.precision)
         if self.processes.is_first:
@@ -136,9 +150,9 @@ class LanguageTrainer:
             write_text(self.directory.path / TOKENIZER, self.store.tokenizer.text())
         self.processes.wait()
         if self.recipe.sharded:
-            learner: Learner = ShardedLearner(model, self.settings, self.processes, self.device)
+            learner: Learner = ShardedLearner(model, self.settings, self.processes, self.device, first)
         else:
-            learner = WholeLearner(model, self.settings, self.processes, self.device, self.listener.note)
+            learner = WholeLearner(model, self.settings, self.processes, self.device, self.listener.note, first)
         self.learner, loop = learner, self._loop()
         context, padding = self.settings.data.context, self.store.tokenizer.padding
         self.held_out = Arrangement(self.store.documents("validation"), context, padding)
@@ -175,6 +189,7 @@ class LanguageTrainer:
             "encoding": self.settings.choice.label,
             "seed": self.settings.seed,
             **self._facts(),
+            "begin_from": None if self.origin is None else str(self.origin.folder),
             "corpus": {key: self.store.manifest[key] for key in ("corpus", "splits", "empty_documents")},
             # As seen from here, so that both can be moved together.
             "tokens_folder": os.path.relpath(self.store.folder.resolve(), self.directory.path.resolve()),

@@ -1,6 +1,6 @@
 """A whole model in every process, as a fleet of one: each process reads its part of a step, gradients are averaged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -58,12 +58,16 @@ class WholeLearner(Learner):
         processes: Processes,
         device: torch.device,
         note: Callable[[str], None],
+        first: Mapping[str, Tensor] = {},
     ) -> None:
+        """`first`: weights to begin with, by the decoder's names; the others have their initial values."""
         super().__init__(model, device)
         recipe = settings.training.recipe
         self.processes = processes
         self.fleet = AveragedFleet(model, device, recipe.precision_on(device.type), processes)
         self.fleet.initialize([settings.seed])
+        if first:
+            self.fleet.put(0, {**dict(self.fleet.model.named_parameters()), **first})
         self.state = TrainingState.begin(self.fleet.matrix_NW)
         self.state.best_NW = self.state.best_NW[:, :0].clone()  # only the last weights are kept
         self.saver = Saver()

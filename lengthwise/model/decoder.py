@@ -181,6 +181,12 @@ class Decoder(nn.Module):
         ops = self._ops(keys[-1])
         return ops.drop(ops.norm(stream, self.final_norm)[1])
 
+    def pass_layer(self, layer: int, x_BTD: Tensor, layout: AttentionLayout) -> Tensor:
+        """What one layer hands on, from what it reads; without dropout or a cache."""
+        ops = self._ops(None)
+        here = LayerPass(self.encoding_at(layer), layout, ops, layer, None, None, self.backend, None)
+        return ops.whole(self.blocks[layer](Stream(x_BTD), here))
+
     def begin(self, tokens_BT: Tensor, positions_BT: Tensor, keys: Tensor | None) -> Tensor:
         """What the first layer reads."""
         x_BTD = self.embedding(tokens_BT)

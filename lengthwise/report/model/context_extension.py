@@ -137,7 +137,7 @@ def _fits(folder: Path, lines: Iterable[str]) -> Iterable[FittedLine]:
         fit = displayed_table(read_json(path, FIT))
         learned = path.with_name("learned.safetensors")
         has_scales = fit["settings"]["head_scale"] and learned.exists()
-        last = fit["losses"][-10:]
+        last = fit["losses"][1:][-10:] or fit["losses"]
         yield FittedLine(
             line,
             fit["trained_numbers"],
