@@ -18,12 +18,12 @@ demo: $(INSTALLED)  ## Five encodings meet sequences twice as long as they were 
 
 test: $(INSTALLED)  ## The whole test suite, with style and types
 	$(CHECKS)
-	$(BIN)/pytest -n 2
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2
 
 # A file's tests stay together, so that what they share is made once.
 test-fast: $(INSTALLED)  ## The same without the slow tests, in a minute and a half on two cores
 	$(CHECKS)
-	$(BIN)/pytest -n 2 --dist loadfile -m 'not slow'
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadfile -m 'not slow'
 
 fuzz: $(INSTALLED)  ## Every hostile input there is, each in a process of its own
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py

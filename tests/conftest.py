@@ -31,6 +31,24 @@ def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+SPREAD = 8
+"""Of a test with more sets of parameters than this, `make test-fast` takes about so many, spread evenly."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as slow what a sample of the parameters stands for."""
+    sets: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        sets.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for several in sets.values():
+        if len(several) > SPREAD:
+            kept = {round(k * (len(several) - 1) / (SPREAD - 1)) for k in range(SPREAD)}
+            for number, item in enumerate(several):
+                if number not in kept:
+                    item.add_marker(pytest.mark.slow)
+
+
 def small_table(**changes: Any) -> dict[str, Any]:
     """The table of a study that trains in a second or two."""
     table: dict[str, Any] = {

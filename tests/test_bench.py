@@ -125,6 +125,7 @@ def test_workloads_are_the_published_one_and_the_quickstart() -> None:
     assert workload("tiny", task="reverse.words").runs()[0].training.batch == 64
 
 
+@pytest.mark.slow
 def test_trainer_trains_a_gpt2_of_the_same_size() -> None:
     """The real one, for six steps on the CPU."""
     times = trainer.time_trainer(small_workload(), CPU, PEAK, steps=3)

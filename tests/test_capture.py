@@ -87,6 +87,7 @@ def trained(captured: bool) -> tuple[torch.Tensor, np.ndarray, list[tuple[int, .
     return fleet.matrix_NW, np.concatenate(losses), shapes
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_gpu")
 def test_steps_through_buffers_equal_plain_ones() -> None:
     """Nothing of an earlier stretch is left where a later one is read, whatever their sizes."""

@@ -114,6 +114,7 @@ def test_a_claim_about_what_the_study_does_not_measure_is_refused(tmp_path: Path
         load_study(str(file))
 
 
+@pytest.mark.slow
 def test_ten_claims_are_shipped_and_every_one_can_be_measured() -> None:
     found = {name: claim_of(file) for name, file in shipped_studies().items()}
     claims = {name: claim for name, claim in found.items() if claim}

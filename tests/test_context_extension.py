@@ -120,6 +120,7 @@ def random_model(encoding: str = "none", **shape: Any) -> Decoder:
 # Perplexity.
 
 
+@pytest.mark.slow
 def test_perplexity_is_what_a_loop_over_tokens_says(nope: LoadedModel) -> None:
     documents = nope.documents("test")
     targets = choose_targets(documents, [24, 48], count=5, scored=8)

@@ -141,6 +141,7 @@ def test_every_documented_entry_of_encodings_can_be_read() -> None:
     assert choices[8].label == "smollm3" and all(f"`{name}`" in text for name in PRESETS if name != "smollm3")
 
 
+@pytest.mark.slow
 def test_the_documented_axes_have_as_many_runs_as_they_say(tmp_path: Path) -> None:
     page = ROOT / "docs/adding-a-study.md"
     (line,) = [line for line in commands(page) if "normalizers=" in line]
@@ -231,6 +232,7 @@ def test_the_page_of_mixers_names_what_there_is() -> None:
     assert {*said} == own
 
 
+@pytest.mark.slow
 def test_the_documented_error_of_a_mixer_is_what_is_said(tmp_path: Path) -> None:
     page = ROOT / "docs/adding-a-mixer.md"
     write_files(page, tmp_path)
@@ -241,6 +243,7 @@ def test_the_documented_error_of_a_mixer_is_what_is_said(tmp_path: Path) -> None
     refused(said, "shift.toml", ["encodings=['token-shift']"], tmp_path)
 
 
+@pytest.mark.slow
 def test_the_documented_error_of_a_placement_is_what_is_said(tmp_path: Path) -> None:
     page = ROOT / "docs/adding-a-placement.md"
     write_files(page, tmp_path)

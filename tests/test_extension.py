@@ -263,6 +263,7 @@ HUGGING_FACE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 @pytest.mark.parametrize("base", [10000.0, 500000.0])
 @pytest.mark.parametrize(("name", "settings", "kind", "theirs"), HUGGING_FACE)
@@ -1219,6 +1220,7 @@ def call(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_file_of_ones_own_is_an_extension(tmp_path: Path) -> None:
     (tmp_path / "extensions").mkdir()
     (tmp_path / "extensions/flat_heads.py").write_text(PLUG_IN)

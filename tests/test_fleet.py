@@ -92,6 +92,7 @@ def train_plainly(
     return {name: p.detach() for name, p in model.named_parameters()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", [slow("none"), "t5", slow("learned")])
 @pytest.mark.parametrize("row_width", [slow(13), 24, slow(64)])  # the longest example alone, a few, many
 def test_fifty_steps_in_a_fleet_equal_fifty_steps_alone(encoding: str, row_width: int) -> None:

@@ -3,13 +3,13 @@
 import fuzz_extension
 import hostile_folders
 import pytest
-from conftest import slow
 
 EVERY = list(fuzz_extension.cases(seed=0))
 FIRST = 1 + len(fuzz_extension.MEANINGLESS)
 
 
-@pytest.mark.parametrize("part", [0, *map(slow, range(1, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
 def test_hostile_tables(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The good one, what means nothing, and every twentieth of the others."""
     monkeypatch.setattr(hostile_folders, "MEGABYTES", 10**6)  # other tests ran in this process before

@@ -7,7 +7,6 @@ from pathlib import Path
 import fuzz_records
 import hostile_folders
 import pytest
-from conftest import slow
 
 from lengthwise.door import RunError
 from lengthwise.records.row_pieces import Pieces
@@ -18,7 +17,8 @@ EVERY = list(fuzz_records.cases(seed=0))
 PARTS = 10
 
 
-@pytest.mark.parametrize("part", [0, *map(slow, range(1, PARTS))])
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
 def test_hostile_collections(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every eighth of them; the report, which takes longest, of one in five of these."""
     commands = dict(fuzz_records.COMMANDS)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import killing
 import pytest
-from conftest import slow
 
 from lengthwise.leftovers import clear_leftovers, clear_leftovers_of, remove_empty
 
@@ -18,7 +17,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return killing.make_world(tmp_path_factory.mktemp("killing") / "world")
 
 
-@pytest.mark.parametrize("name", [name if name == "collect" else slow(name) for name in NAMES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_killed_and_run_again_it_leaves_the_same_files(name: str, world: Path, tmp_path: Path) -> None:
     command = next(each for each in killing.commands(world) if each.name == name)
     count = killing.undisturbed(command, world, tmp_path / "undisturbed")
@@ -27,6 +27,7 @@ def test_killed_and_run_again_it_leaves_the_same_files(name: str, world: Path, t
         killing.kill(command, world, tmp_path / "undisturbed", tmp_path / "killed", moments)
 
 
+@pytest.mark.slow
 def test_the_child_dies_before_the_operation_that_it_was_told(world: Path, tmp_path: Path) -> None:
     words = ("dataset", "copy.repeat", "--out", "examples", "--set", "symbols=4", "--all")
     assert killing.call(words, tmp_path / "first", kill_at=1)[0] == -9

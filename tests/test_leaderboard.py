@@ -291,6 +291,7 @@ def test_the_board_is_sorted_and_filtered_with_keys_alone(page: Path, browser: A
         assert {row["method"] for row in rows} == {"none", "alibi", "rotary", "t5"}, "all of it"
 
 
+@pytest.mark.slow
 @chromium
 def test_a_name_leads_to_its_card(page: Path, browser: Any) -> None:
     with Watched(browser, page) as tab:

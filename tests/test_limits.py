@@ -43,6 +43,7 @@ def test_refused_at_once(lengthwise: Call, tmp_path: Path, setting: str) -> None
     assert time.monotonic() - began < 5 and not Path("out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", shipped_studies())
 def test_what_is_shipped_fits_into_24_gb(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "host_memory", lambda: 24 * 2**30)

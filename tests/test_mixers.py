@@ -186,6 +186,7 @@ def test_a_wrong_mixer_of_ones_own_is_one_line(
         sys.modules.pop("lengthwise_path_mixers_mine", None)
 
 
+@pytest.mark.slow
 def test_a_study_compares_it_with_encodings(tmp_path: Path) -> None:
     study = load_study(
         "quickstart",

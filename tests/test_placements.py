@@ -417,6 +417,7 @@ def test_the_bilevel_encoding_is_one_encoding_within_segments_and_another_betwee
     torch.testing.assert_close(both(tokens, 1024 * segments + index), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_study_with_two_levels_trains_and_others_are_refused(tmp_path: Path) -> None:
     words = 'bilevel(separator="+")'
     encodings = ["bilevel", {"name": "bilevel", "between": "alibi"}, "none"]

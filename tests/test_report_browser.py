@@ -150,6 +150,7 @@ def test_colours_are_switched_and_kept(battery: Path, browser: Any) -> None:
         assert tab.evaluate(paper) == "rgb(255, 255, 255)"
 
 
+@pytest.mark.slow
 def test_keyboard_moves_through_tabs_and_curves(battery: Path, browser: Any) -> None:
     with Watched(browser, battery) as tab:
         tab.get_by_role("tab", name="Overview").focus()
@@ -226,6 +227,7 @@ def test_runs_are_filtered_and_described(battery: Path, browser: Any) -> None:
         assert rows.count() == 1
 
 
+@pytest.mark.slow
 def test_failures_are_filtered_and_marked(battery: Path, browser: Any) -> None:
     with Watched(browser, battery) as tab:
         panel = choose(tab, "Failures")
@@ -462,6 +464,7 @@ def test_folded_findings_unfold(analysed: Path, browser: Any, monkeypatch: pytes
         assert panel.locator(".why-task").count() == 2
 
 
+@pytest.mark.slow
 def test_attention_is_explored_by_keyboard(analysed: Path, browser: Any) -> None:
     """The last query of head h of layer 1 looks at key h alone."""
     with Watched(browser, analysed) as tab:

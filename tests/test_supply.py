@@ -17,6 +17,7 @@ def sources() -> Iterator[tuple[Path, ast.Module]]:
         yield file, ast.parse(file.read_text())
 
 
+@pytest.mark.slow
 def test_no_module_imports_what_unpickles() -> None:
     for file, tree in sources():
         for node in ast.walk(tree):

@@ -135,7 +135,7 @@ def _study(table: dict):
 
 
 # Each of the two fleets calls after steps 8, 10, 18, 20, 28 and 30.
-@pytest.mark.parametrize("steps", [slow([1]), [3, 1, 1], slow([5]), slow([6, 6]), slow([2, 7, 3]), slow([12])])
+@pytest.mark.parametrize("steps", [slow([1]), slow([3, 1, 1]), slow([5]), slow([6, 6]), slow([2, 7, 3]), slow([12])])
 def test_broken_off_at_chosen_steps_ends_with_the_same_files(tmp_path: Path, steps: list[int]) -> None:
     study = small_study(model__dropout=0.1)
     run_study(study, tmp_path / "whole", "cpu")
