@@ -265,10 +265,12 @@ def test_a_mixer_is_its_formula(formula: Callable[..., Tensor], table: dict[str,
     probe = random(2, 80, 8, seed=3).float()
     weights = [x_BTD, *mixer.parameters()]
     ours, theirs = (torch.autograd.grad((each * probe).sum(), weights) for each in (found_BTD, expected_BTD))
+    largest = max(float(each.abs().max()) for each in theirs)
     for name, mine, other in zip(["x", *dict(mixer.named_parameters())], ours, theirs, strict=True):
         assert (mine != 0).any(), name
-        scale = float(other.abs().max())
-        torch.testing.assert_close(mine, other, atol=3e-4 * scale, rtol=1e-3, msg=lambda told, name=name: name + told)
+        # A sum of many that nearly cancel is as exact as its terms, which other gradients tell the size of.
+        near = 3e-4 * float(other.abs().max()) + 1e-5 * largest
+        torch.testing.assert_close(mine, other, atol=near, rtol=1e-3, msg=lambda told, name=name: name + told)
 
 
 @pytest.mark.parametrize("table", [table for _, table in CASES.values()], ids=CASES)

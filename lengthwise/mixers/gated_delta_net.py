@@ -21,6 +21,7 @@ from lengthwise.mixers.mamba2 import usual_steps
 from lengthwise.mixers.matrix_states import scan_states
 from lengthwise.mixers.memory import keep, recall
 from lengthwise.mixers.mixer import Mixer
+from lengthwise.mixers.state_norm import StateNorm
 from lengthwise.model.layer import LayerPass
 
 
@@ -71,7 +72,7 @@ class GatedDeltaNet(Mixer):
         self.gate = nn.Linear(geometry.width, self.sizes[2], bias=False)
         self.step_bias = nn.Parameter(torch.zeros(self.heads))
         self.log_rate = nn.Parameter(torch.zeros(self.heads))
-        self.norm = nn.RMSNorm(self.value, eps=1e-5)
+        self.norm = StateNorm(self.value, eps=1e-5)
         self.output = nn.Linear(self.sizes[2], geometry.width, bias=False)
 
     def forward(self, x_BTD: Tensor, here: LayerPass) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lengthwise.encodings.card import Card
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.mixers.mixer import Mixer
+from lengthwise.mixers.state_norm import StateNorm
 from lengthwise.model.layer import LayerPass
 
 
@@ -49,7 +50,7 @@ class GatedRecurrence(Mixer):
         self.forget = nn.Linear(geometry.width, width)
         self.input = nn.Linear(geometry.width, width, bias=False)
         self.gate = nn.Linear(geometry.width, width, bias=False)
-        self.norm = nn.RMSNorm(width, eps=1e-6)
+        self.norm = StateNorm(width, eps=1e-6)
         self.output = nn.Linear(width, geometry.width, bias=False)
 
     @property

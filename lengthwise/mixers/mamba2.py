@@ -19,6 +19,7 @@ from lengthwise.mixers.convolution import CausalConvolution
 from lengthwise.mixers.matrix_states import scan_states
 from lengthwise.mixers.memory import keep, recall
 from lengthwise.mixers.mixer import Mixer
+from lengthwise.mixers.state_norm import StateNorm
 from lengthwise.model.layer import LayerPass
 
 
@@ -69,7 +70,7 @@ class Mamba2(Mixer):
         self.step_bias = nn.Parameter(torch.zeros(self.heads))
         self.log_rate = nn.Parameter(torch.zeros(self.heads))
         self.skip = nn.Parameter(torch.ones(self.heads))
-        self.norm = nn.RMSNorm(self.inner, eps=1e-5)
+        self.norm = StateNorm(self.inner, eps=1e-5)
         self.output = nn.Linear(self.inner, geometry.width, bias=False)
 
     def forward(self, x_BTD: Tensor, here: LayerPass) -> Tensor:
