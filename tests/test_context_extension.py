@@ -154,6 +154,7 @@ def test_targets_are_the_same_at_every_context() -> None:
     assert set(few.ends) < set(targets.ends) and few.ends[0] == 41 and few.ends[-1] == 201
 
 
+@pytest.mark.slow
 def test_rows_read_together_or_alone_are_the_same(nope: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = choose_targets(nope.documents("test"), [48], count=6, scored=16)
     together = perplexity_at(nope.extended([], 48), targets, 48)
@@ -738,6 +739,7 @@ def test_a_checkpoint_has_the_same_logits_here(name: str, tmp_path: Path) -> Non
         assert float((other(tokens) - expected).std()) > 0.1 * size, "positions matter in this checkpoint"
 
 
+@pytest.mark.slow
 def test_their_yarn_is_ours(tmp_path: Path) -> None:
     """The extension of a converted model is what the library computes from the same settings."""
     transformers = pytest.importorskip("transformers")

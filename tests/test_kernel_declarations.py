@@ -62,9 +62,18 @@ LIKE_COPE = {"asentmax", "chunk", "fire", "nape", "path", "pope", "sink", "stick
 """Eager as CoPE and entmax are, or the same program as ALiBi or SSMax: nothing new for the kernels."""
 
 
+ELSEWHERE = ("fox", "kerple", "window-rotary-ssmax", "xpos")
+"""Of each way to depend on positions one is also tried at others than 0, 1, 2."""
+
+
 @pytest.mark.usefixtures("encodings_outside")
-@pytest.mark.parametrize("placement", ["consecutive", "randomized(range=64)"])
-@pytest.mark.parametrize("name", [name for name in sorted(FORMULAS) if name not in LIKE_COPE])
+@pytest.mark.parametrize(
+    ("name", "placement"),
+    [
+        *((name, "consecutive") for name in sorted(FORMULAS) if name not in LIKE_COPE),
+        *((name, "randomized(range=64)") for name in ELSEWHERE),
+    ],
+)
 def test_a_fleet_has_the_same_losses_and_gradients_with_and_without_kernels(name: str, placement: str) -> None:
     task, count = make_task("copy.words"), 2
     config = ModelConfig(layers=2, width=32, heads=2, dropout=0.1)

@@ -299,6 +299,7 @@ def test_parameters_begin_as_their_encoding_says() -> None:
             assert value.std() == pytest.approx(0.02, rel=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("encodings_outside")
 def test_runs_are_trained_saved_and_loaded(tmp_path: Path) -> None:
     study = small_study(seeds=[1], encodings=["fire", "fox", ["window-rotary-ssmax", "cope"]], model__layers=2)

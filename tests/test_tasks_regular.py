@@ -202,6 +202,7 @@ def test_words_are_uniform_within_each_kind(expression: str, length: int) -> Non
             assert abs(found[word] - share / len(words)) < 5 * (share / len(words)) ** 0.5 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", ["tomita_7", "(ab|bbaa)*", "((a|b)(a|b))*|a*"])
 def test_long_words_are_drawn_without_overflow(expression: str) -> None:
     """Words in the language are 2 ** 5000 times rarer than the others."""
