@@ -127,7 +127,7 @@ assert all(solution(prompt) == target for prompt, target in pairs)
 
 
 def test_the_documented_study_has_as_many_runs_as_it_says() -> None:
-    (text,) = blocks(ROOT / "docs/adding-a-study.md", "toml")
+    text, _ = blocks(ROOT / "docs/adding-a-study.md", "toml")
     assert "These are 2 x 3 x 3 = 18 runs" in (ROOT / "docs/adding-a-study.md").read_text()
     assert len(study_from({"name": "mine", **tomllib.loads(text)}).runs()) == 18
 
