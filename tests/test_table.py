@@ -1,7 +1,9 @@
 """One table, four ways to draw it: all say the same, and none takes words for markup."""
 
 import csv
+import io
 
+from hand_made import made
 from rich.console import Console
 
 from lengthwise.report.html.table import to_html
@@ -24,6 +26,7 @@ from lengthwise.report.model.table import (
     value_table,
 )
 from lengthwise.report.model.table_csv import to_csv
+from lengthwise.report.terminal.show import best_encodings, lengths
 from lengthwise.report.terminal.table import to_terminal
 
 INTERVAL, SEEDS = Note((Words("0.4 – 0.6"),)), Note((Words("seeds: ", "spoken"), Words("0.4 · 0.6")), detail=True)
@@ -140,3 +143,18 @@ def test_marks_hang_behind_numbers() -> None:
     lines = printed(Table("", "t", (Column("x", "left"), Column("mean")), rows))
     first, second = (line for line in lines if line.split()[:1] in (["a"], ["b"]))
     assert first.index("0.50") == second.index("0.25") and first.endswith("0.50~")
+
+
+def test_of_many_encodings_the_best_of_a_task_are_shown_by_length() -> None:
+    """The k-th of 30 encodings has k / 100 on task a and 1 - k / 100 on task b."""
+    names = [f"e{number:02}" for number in range(30)]
+    unseen = {("a", name, 1): number / 100 for number, name in enumerate(names)}
+    unseen |= {("b", name, 1): 1 - number / 100 for number, name in enumerate(names)}
+    results = made(unseen, names, train_lengths=[1, 4])
+    assert best_encodings(results, "a", "last") == names[10:] and best_encodings(results, "b", "last") == names[:20]
+    few = made({key: value for key, value in unseen.items() if key[1] < "e05"}, names[:5])
+    assert best_encodings(few, "a", "last") == names[:5]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(lengths(results, "a"))
+    said = console.export_text()
+    assert "e29" in said and "e09" not in said and "the 20 best of 30 encodings; `lengthwise report` has all" in said

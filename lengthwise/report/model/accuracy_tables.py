@@ -1,6 +1,6 @@
 """Accuracies of tasks by encodings as tables: on unseen and training lengths, at both checkpoints, how they swing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lengthwise.records.outcomes import LEARNED, outcomes
 from lengthwise.records.rows import Measure, Results
@@ -46,7 +46,7 @@ def accuracy_table(results: Results, seen: bool, checkpoint: str = "last") -> Ta
     if swung := swings.note(found):
         said.append(swung)
     title = f"Exact match on {'training' if seen else 'unseen'} lengths, {checkpoint} checkpoint"
-    return Table("accuracies", title, by_encoding("task", results), tuple(rows), tuple(said))
+    return Table("accuracies", title, by_encoding("task", results.encodings), tuple(rows), tuple(said))
 
 
 def _accuracy(found: Accuracy | None) -> Cell:
@@ -98,7 +98,7 @@ def pair_table(results: Results, title: str, measure: Measure = "answer", checkp
     return Table(
         "accuracies",
         f"{title}, training lengths → unseen lengths, {checkpoint} checkpoint",
-        by_encoding("task", results),
+        by_encoding("task", results.encodings),
         _rows(results, lambda task, encoding: _pair(seen[task, encoding], unseen[task, encoding])),
         tuple(notes),
     )
@@ -130,7 +130,7 @@ def checkpoint_table(results: Results) -> Table:
         return Cell(words, description=f"best: {best.description}")
 
     title = "Exact match on unseen lengths: last checkpoint / best checkpoint"
-    return Table("", title, by_encoding("task", results), _rows(results, cell))
+    return Table("", title, by_encoding("task", results.encodings), _rows(results, cell))
 
 
 def swing_table(results: Results) -> Table:
@@ -145,7 +145,7 @@ def swing_table(results: Results) -> Table:
         return Cell((Words(f"{moved:.3f}"), *mark))
 
     title = f"Swing of exact match on unseen lengths over the last {LAST} validations, mean over seeds"
-    return Table("accuracies", title, by_encoding("task", results), _rows(results, cell))
+    return Table("accuracies", title, by_encoding("task", results.encodings), _rows(results, cell))
 
 
 def scratchpad_table(results: Results) -> Table:
@@ -155,7 +155,7 @@ def scratchpad_table(results: Results) -> Table:
         name, scratchpad = reference.name_and_format(results, task)
         cells = (_answer_and_text(results, task, encoding) for encoding in results.encodings)
         rows.append(TableRow((text_cell(task if task == name else f"{task} ({name})"), text_cell(scratchpad), *cells)))
-    first, *others = by_encoding("task", results)
+    first, *others = by_encoding("task", results.encodings)
     return Table(
         "scratchpads",
         "Unseen lengths, last checkpoint: final answer / whole text",
@@ -181,9 +181,9 @@ def _both(results: Results, task: str, encoding: str) -> tuple[Accuracy | None, 
     )
 
 
-def by_encoding(first: str, results: Results) -> tuple[Column, ...]:
+def by_encoding(first: str, encodings: Sequence[str]) -> tuple[Column, ...]:
     """A column of names, then one for each encoding."""
-    return (Column(first, "left"), *(Column(encoding, encoding=encoding) for encoding in results.encodings))
+    return (Column(first, "left"), *(Column(encoding, encoding=encoding) for encoding in encodings))
 
 
 def _rows(results: Results, cell: Callable[[str, str], Cell]) -> tuple[TableRow, ...]:

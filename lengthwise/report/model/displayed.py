@@ -91,6 +91,10 @@ def _written(value: Any, write: Callable[[str], str], known: Known | None = None
 
 def _with_parts_written(value: dict[str, Any] | list[Any], write: Callable[[str], str], known: Known | None) -> Any:
     if isinstance(value, dict):
+        if _all_plain([*value, *(each for each in value.values() if isinstance(each, str))]):
+            parts = {name: each for name, each in value.items() if isinstance(each, dict | list)}
+            written = {name: _written(each, write, known) for name, each in parts.items()}
+            return value if all(written[name] is each for name, each in parts.items()) else {**value, **written}
         found = {write(name): _written(each, write, known) for name, each in value.items()}
         same = all(new is old for new, old in zip(found.values(), value.values(), strict=False))
         return value if same and found.keys() == value.keys() else found

@@ -1,5 +1,7 @@
 """Accuracy by length and by training step as tables, task by task."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lengthwise.records.outcomes import learned
@@ -14,12 +16,19 @@ from lengthwise.report.model.step_curves import StepCurves
 from lengthwise.report.model.table import MISSING, Cell, Table, TableRow, Words, value_table
 
 
-def length_table(results: Results, task: str, checkpoint: str = "last", most: int | None = None) -> Table:
-    """Mean exact match at each length; `most`: so many lengths at most, every k-th one."""
+def length_table(
+    results: Results,
+    task: str,
+    checkpoint: str = "last",
+    most: int | None = None,
+    encodings: Sequence[str] | None = None,
+) -> Table:
+    """Mean exact match at each length; `most`: so many lengths at most, every k-th one; `encodings`: only these."""
+    shown = results.encodings if encodings is None else encodings
     longest, every = results.train_length(task), summaries.lengths(results, task)
     seen, unseen = [n for n in every if n <= longest], [n for n in every if n > longest]
     seen, unseen, step = summaries.thinned(seen, unseen, most or len(every))
-    values = {encoding: results.by_length(task, encoding, checkpoint) for encoding in results.encodings}
+    values = {encoding: results.by_length(task, encoding, checkpoint) for encoding in shown}
     rows = []
     for length in (*seen, *unseen):
         words = (Words(str(length)), *([] if length <= longest else [Words(" (unseen)", "spoken")]))
@@ -32,21 +41,23 @@ def length_table(results: Results, task: str, checkpoint: str = "last", most: in
     return Table(
         "by-length",
         f"{task}: exact match by length",
-        by_encoding("length", results),
+        by_encoding("length", shown),
         tuple(rows),
-        tuple(_notes(results, task, checkpoint, step)),
+        tuple(_notes(results, shown, task, checkpoint, step)),
         task=task,
     )
 
 
-def _notes(results: Results, task: str, checkpoint: str, step: int) -> list[str]:
-    seeds = sorted({len(results.of(task, encoding)) for encoding in results.encodings})
+def _notes(results: Results, shown: Sequence[str], task: str, checkpoint: str, step: int) -> list[str]:
+    seeds = sorted({len(results.of(task, encoding)) for encoding in shown})
     number = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
     notes = [f"mean over {number}; trained to length {results.train_length(task)}"]
     if step > 1:
         notes[0] += f"; only every {_ordinal(step)} length is shown"
+    if len(shown) < len(results.encodings):
+        notes.append(f"the {len(shown)} best of {len(results.encodings)} encodings; `lengthwise report` has all")
     unlearned = []
-    for encoding in results.encodings:
+    for encoding in shown:
         runs = results.of(task, encoding)
         if failed := sum(not learned(run, checkpoint) for run in runs):
             unlearned.append(f"{encoding} ({failed} of {plural(len(runs), 'seed')})")
@@ -65,7 +76,7 @@ def step_table(results: Results, steps: StepCurves) -> Table:
             cells.append(Cell(words))
         rows.append(TableRow((Cell((Words(str(step)),)), *cells)))
     title = f"Exact match on {steps.task}: unseen lengths / validation, mean over seeds"
-    return Table("validations", title, by_encoding("step", results), tuple(rows), task=steps.task)
+    return Table("validations", title, by_encoding("step", results.encodings), tuple(rows), task=steps.task)
 
 
 def length_values(every: list[LengthCurves]) -> Table:

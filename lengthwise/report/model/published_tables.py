@@ -83,7 +83,7 @@ def comparison_table(results: Results, comparison: Comparison) -> Table:
     return Table(
         "comparison",
         f"Unseen lengths: ours / published, each with its standard deviation over seeds (their number){judged}",
-        by_encoding("task", results),
+        by_encoding("task", results.encodings),
         tuple(rows),
         tuple(notes),
     )

@@ -1,5 +1,7 @@
 """What `lengthwise show` prints of a study."""
 
+from statistics import mean
+
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -15,6 +17,9 @@ from lengthwise.report.terminal.table import ForWidth, to_terminal
 
 MOST_LENGTHS = 16
 """Columns of lengths at most, however wide the terminal is."""
+
+MOST_ENCODINGS = 20
+"""Of a table by length: of more, those that are best on the task's unseen lengths."""
 
 LENGTH = len(" 0.00")
 """Characters of a column of lengths."""
@@ -36,10 +41,24 @@ def show_tables(results: Results, checkpoint: str = "last") -> list[RenderableTy
 
 def lengths(results: Results, task: str, checkpoint: str = "last") -> RenderableType:
     """Encodings by as many lengths as the terminal has room for."""
-    names = max(map(len, ["encoding", *results.encodings]))
+    shown = best_encodings(results, task, checkpoint)
+    names = max(map(len, ["encoding", *shown]))
 
     def fitted(width: int) -> RenderableType:
         room = (width - names - len("  │ ")) // LENGTH
-        return to_terminal(length_table(results, task, checkpoint, max(2, min(MOST_LENGTHS, room))).transposed())
+        most = max(2, min(MOST_LENGTHS, room))
+        return to_terminal(length_table(results, task, checkpoint, most, shown).transposed())
 
     return ForWidth(fitted)
+
+
+def best_encodings(results: Results, task: str, checkpoint: str) -> list[str]:
+    """In the order of tables; of more than there is room for, the best on unseen lengths of the task."""
+    if len(results.encodings) <= MOST_ENCODINGS:
+        return results.encodings
+    accuracies = results.accuracies(checkpoint)
+    means = {
+        encoding: mean(found.values()) for encoding in results.encodings if (found := accuracies.get((task, encoding)))
+    }
+    best = sorted(means, key=lambda encoding: -means[encoding])[:MOST_ENCODINGS]
+    return [encoding for encoding in results.encodings if encoding in best]
