@@ -2,6 +2,8 @@
 
 python tests/load.py write FOLDER --runs 20000            run folders; --collected for what `collect` writes
 python tests/load.py measure lengthwise show FOLDER       CPU seconds and peak MB of a command
+python tests/load.py study FOLDER --runs 2000             a study of so many runs, all of them finished in FOLDER/runs
+python tests/load.py begin FOLDER/study.toml              CPU seconds until its first fleet begins, none finished
 """
 
 import argparse
@@ -10,13 +12,18 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lengthwise.records.directory import make_folder
+from lengthwise.executors.local import run_study
+from lengthwise.records.directory import StudyDirectory, make_folder
 from lengthwise.records.files import write_json, write_rows
 from lengthwise.records.packed import write_fitting
+from lengthwise.study import load_study
+from lengthwise.training.plan import run_directory
 
 TASKS, SEEDS = 20, 10
 TRAINED = 20
@@ -150,6 +157,59 @@ def _json(value: Any) -> str:
     return json.dumps(value)
 
 
+def write_study(folder: Path, runs: int) -> None:
+    """20 tasks, 10 seeds and as many encodings as it takes, and a folder in which every run is finished."""
+    make_folder(folder)
+    numbers = range(runs // (TASKS * SEEDS))
+    tasks = [f'{{ name = "copy.repeat", symbols = 100, separator_tokens = {number + 1} }}' for number in range(TASKS)]
+    encodings = [f'{{ name = "rotary", base = {10_000 + number}.0, label = "e{number}" }}' for number in numbers]
+    text = f"""summary = "Many runs."
+tasks = [{", ".join(tasks)}]
+encodings = [{", ".join(encodings)}]
+seeds = {list(range(1, SEEDS + 1))}
+[model]
+size = "tiny"
+[data]
+examples = 0
+validation = 50
+test_per_length = 2
+[training]
+steps = 10
+"""
+    (folder / "study.toml").write_text(text)
+    study = load_study(str(folder / "study.toml"))
+    directory = StudyDirectory(folder / "runs")
+    make_folder(directory.path)
+    with directory.lock():
+        directory.agree(study.description())
+    for run in study.runs():
+        path = run_directory(directory, run).path
+        path.mkdir(parents=True)
+        for name in ("run.json", "rows.jsonl", "finished.json"):
+            (path / name).write_text("{}\n")
+
+
+def begin(study: Path) -> None:
+    """Until a fleet would begin to train; in a folder of its own."""
+
+    class Begun(Exception):
+        pass
+
+    def watch(*_: Any) -> Any:
+        raise Begun
+
+    before = os.times()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            run_study(load_study(str(study)), Path(folder) / "runs", "cpu", watch, workers=1)
+        except Begun:
+            pass
+        after = os.times()
+    print(
+        f"{after.user + after.system - before.user - before.system:.1f} CPU s, {after.elapsed - before.elapsed:.1f} s"
+    )
+
+
 def measure(command: list[str]) -> None:
     """Of the command and its children; what it prints goes nowhere but to a file's size."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "COLUMNS": "200"}) as process:
@@ -168,13 +228,18 @@ def main() -> None:
         measure(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["write"])
+    parser.add_argument("what", choices=["write", "study", "begin"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--lengths", type=int, default=40)
     parser.add_argument("--collected", action="store_true")
     given = parser.parse_args()
-    write(given.folder, given.runs, given.lengths, given.collected)
+    if given.what == "study":
+        write_study(given.folder, given.runs)
+    elif given.what == "begin":
+        begin(given.folder)
+    else:
+        write(given.folder, given.runs, given.lengths, given.collected)
 
 
 if __name__ == "__main__":
