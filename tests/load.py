@@ -200,10 +200,8 @@ def begin(study: Path) -> None:
 
     before = os.times()
     with tempfile.TemporaryDirectory() as folder:
-        try:
+        with suppress(Begun):
             run_study(load_study(str(study)), Path(folder) / "runs", "cpu", watch, workers=1)
-        except Begun:
-            pass
         after = os.times()
     print(
         f"{after.user + after.system - before.user - before.system:.1f} CPU s, {after.elapsed - before.elapsed:.1f} s"
