@@ -1,6 +1,7 @@
 """SCAN and PCFG SET: the whole languages, the published facts, and a sampler that resembles the original."""
 
 import inspect
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -331,3 +332,12 @@ def test_import_pairs_names_the_bad_line(
 def test_import_pairs_of_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.src"):
         import_pairs(tmp_path / "none.src", tmp_path / "none.tgt")
+
+
+def test_a_pipe_or_a_device_is_no_file_of_pcfg(tmp_path: Path) -> None:
+    """Neither is waited for, nor read without end."""
+    os.mkfifo(tmp_path / "some.src")
+    (tmp_path / "other.src").symlink_to("/dev/zero")
+    for name in ("some", "other"):
+        with pytest.raises(UserError, match=rf"{name}\.src is no plain file"):
+            import_pairs(tmp_path / f"{name}.src", tmp_path / f"{name}.tgt")

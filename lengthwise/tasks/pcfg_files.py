@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+from lengthwise.door import read_text
 from lengthwise.errors import UserError
 from lengthwise.tasks.pcfg_language import evaluate
+
+MOST_BYTES = 2**28
+"""Of a file; all of PCFG SET has a tenth of it."""
 
 
 def import_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
@@ -23,7 +27,4 @@ def import_pairs(source: Path, target: Path) -> list[tuple[str, str]]:
 
 def _lines(file: Path) -> list[str]:
     """The lines with single spaces between words."""
-    try:
-        return [" ".join(line.split()) for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} could not be read: {error}") from error
+    return [" ".join(line.split()) for line in read_text(file, MOST_BYTES, UserError).splitlines()]

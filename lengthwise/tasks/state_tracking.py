@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 
 from lengthwise.data.examples import Column
+from lengthwise.door import visible
 from lengthwise.tasks.copy import SEPARATOR
 from lengthwise.tasks.separated import Separated, all_sequences
 from lengthwise.tasks.task import Span
@@ -57,7 +58,9 @@ class StateTracking(Separated):
         def __post_init__(self) -> None:
             if self.group not in (*OF_PERMUTATIONS, *CYCLES):
                 known = ", ".join(OF_PERMUTATIONS)
-                raise ValueError(f"group must be one of {known} or Z2 to Z{LARGEST_CYCLE}, not {self.group!r}")
+                raise ValueError(
+                    f"group must be one of {known} or Z2 to Z{LARGEST_CYCLE}, not {visible(self.group, 40)!r}"
+                )
 
     config: Config
 
