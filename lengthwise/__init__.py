@@ -65,7 +65,7 @@ def load_study(name: str, assignments: Iterable[str] = ()) -> "Study":
 def run(study: "Study | str", out: str | Path | None = None, device: str = "auto", workers: int = 0) -> "Results":
     """Trains and evaluates what is not finished yet, and returns the results.
 
-    `workers`: processes that train side by side; 0 for one per core on a CPU.
+    `workers`: processes that train side by side; 0 for one per core on a CPU, one per GPU.
     """
     from lengthwise.executors.local import run_study
     from lengthwise.records.names import study_folder

@@ -58,6 +58,15 @@ def choose_device(name: str) -> "torch.device":
     return torch.device(name)
 
 
+def devices_of(chosen: "torch.device") -> "list[torch.device]":
+    """Where processes side by side work: `cuda` without a number is every GPU of the machine."""
+    import torch
+
+    if chosen.type != "cuda" or chosen.index is not None:
+        return [chosen]
+    return [torch.device("cuda", index) for index in range(max(1, torch.cuda.device_count()))]
+
+
 def device_name(device: "torch.device") -> str:
     import torch
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import small_study
 
 from lengthwise.errors import RunError
@@ -61,3 +62,36 @@ def test_workers_that_die_again_are_an_error_with_the_reason(
     with pytest.raises(RunError, match="a worker process ended unexpectedly") as caught:
         run_study(STUDY, tmp_path, "cpu", workers=2)
     assert REASONS[code] in str(caught.value) or "killed by SIGKILL" in str(caught.value)
+
+
+ON_A_CPU = """
+import sys, torch, types
+from pathlib import Path
+from lengthwise.executors import worker
+
+def device(name):
+    with Path({file!r}).open("a") as file:
+        file.write(name + "\\n")
+    return torch.device("cpu")
+
+worker.torch = types.SimpleNamespace(device=device, cuda=torch.cuda)
+worker.main()
+"""
+"""A worker that says which device it was given, and works on the CPU."""
+
+
+@pytest.mark.parametrize(("device", "given"), [("cuda", ["cuda:0", "cuda:1"]), ("cuda:1", ["cuda:1", "cuda:1"])])
+def test_workers_are_spread_over_all_gpus(
+    device: str, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**34, 2**34))
+    code, pipe = ON_A_CPU.format(file=str(tmp_path / "devices")), subprocess.PIPE
+
+    def begin() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
+
+    monkeypatch.setattr(processes, "_start", begin)
+    run_study(STUDY, tmp_path / "runs", device, workers=0 if device == "cuda" else 2)
+    assert sorted((tmp_path / "devices").read_text().split()) == given
+    assert len(list((tmp_path / "runs").glob("*/*/*/finished.json"))) == 2

@@ -161,7 +161,9 @@ def run(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     settings: Settings = [],  # noqa: B006
-    workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: one per core on a CPU.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes side by side; 0: one per core on a CPU, one per GPU.")
+    ] = 0,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 30.0,
     only: Annotated[str, typer.Option(help="A part of it, e.g. task=addition,encoding=none.")] = "",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Bitwise reproducible on a GPU.")] = False,

@@ -12,7 +12,7 @@ from lengthwise.errors import RunError
 from lengthwise.executors.claims import Claims
 from lengthwise.executors.processes import Watch, run_in_workers
 from lengthwise.records.directory import StudyDirectory
-from lengthwise.runtime import Listener, choose_device
+from lengthwise.runtime import Listener, choose_device, devices_of
 from lengthwise.selection import select
 from lengthwise.study import Study
 from lengthwise.training.limits import host_memory, is_out_of_memory, refuse_large_models, refuse_long_attention
@@ -43,8 +43,9 @@ def run_study(
 
     Any number of processes, on any number of machines, may work on the same folder: each takes what nobody works on.
     Everything that can be wrong with the settings is found before anything is written. `workers`: processes that
-    train different fleets at the same time; 0 for one per core on a CPU. `deterministic`: the same bits every time on
-    a GPU too, a little slower. `only`: a part of the study, as `task=addition,encoding=none`.
+    train different fleets at the same time, in turn on all GPUs where no number says on which; 0 for one per core on a
+    CPU, one per GPU. `deterministic`: the same bits every time on a GPU too, a little slower. `only`: a part of the
+    study, as `task=addition,encoding=none`.
     """
     chosen = choose_device(device)
     if deterministic:
@@ -73,10 +74,11 @@ def run_study(
         directory.refuse_doubles(wanted)
         directory.refuse_incomplete(wanted.values())
     claims = Claims(runs, directory, largest, chosen.type, every)
+    devices = [str(each) for each in devices_of(chosen)]
     side_by_side = chosen.type == "cpu" and study.model.width < WIDE
-    workers = min(claims.left(), workers or ((os.cpu_count() or 1) if side_by_side else 1))
+    workers = min(claims.left(), workers or ((os.cpu_count() or 1) if side_by_side else len(devices)))
     if workers > 1:
-        run_in_workers(study, claims, str(chosen), save_every, workers, watch, deterministic)
+        run_in_workers(study, claims, devices, save_every, workers, watch, deterministic)
     else:
         _work(claims, directory, chosen, watch, save_every)
     return claims.worked
@@ -92,6 +94,8 @@ def _work(
     claims: Claims, directory: StudyDirectory, device: torch.device, watch: Watch | None, save_every: float
 ) -> None:
     total = claims.left()
+    if device.index is not None:
+        torch.cuda.set_device(device)  # our kernels are launched where PyTorch is
     while True:
         with claims.next() as fleet:
             if fleet is None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue
@@ -32,13 +32,15 @@ Watch = Callable[[int, int, FleetPlan], Listener]
 def run_in_workers(
     study: Study,
     claims: Claims,
-    device: str,
+    devices: Sequence[str],
     save_every: float,
     workers: int,
     watch: Watch | None,
     deterministic: bool = False,
 ) -> None:
     """Trains all fleets; the first error of any worker stops the others and is raised here.
+
+    Workers take turns on the devices: the first is on the first one, and so on.
 
     Asked to stop, it lets the workers save what they have reached, then raises KeyboardInterrupt.
     """
@@ -48,7 +50,6 @@ def run_in_workers(
     setting = {
         "study": configuration.table(study),
         "folder": str(claims.directory.path),
-        "device": device,
         "save_every": save_every,
         "deterministic": deterministic,
     }
@@ -63,7 +64,7 @@ def run_in_workers(
             try:
                 if number not in greeted:
                     greeted.add(number)
-                    _send(processes[number], setting)
+                    _send(processes[number], {**setting, "device": devices[number % len(devices)]})
                 _send(processes[number], message)
                 _follow(processes[number], listener)
                 return

@@ -43,6 +43,8 @@ def work(say: "_Speaker", requests: "Queue[dict[str, Any]]") -> None:
     study = study_from(setting["study"])
     by_fingerprint = {run.fingerprint: run for run in study.runs()}
     directory, device = StudyDirectory(Path(setting["folder"])), torch.device(setting["device"])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # our kernels are launched where PyTorch is
     listener = Listener(step=say.step, note=say.note, rows=say.rows)
     while True:
         fleet = FleetPlan(tuple(by_fingerprint[fingerprint] for fingerprint in requests.get()["runs"]))
