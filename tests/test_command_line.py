@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import small_table
 
-from lengthwise import registry
+from lengthwise import __version__, registry
 from lengthwise.cli import main
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.files import write_json
@@ -188,7 +188,7 @@ def test_damaged_results_are_named(lengthwise: Call, study: Path) -> None:
 def test_from_study_to_tables(lengthwise: Call, study: Path) -> None:
     code, out, error = lengthwise("run", study, "--device", "cpu")
     assert code == 0 and "Finished: runs/mine" in out
-    assert "[1/2] none on copy.repeat, 2 seeds" in error
+    assert "[1/2] none on copy.repeat, 2 seeds" in error and "Next: lengthwise show runs/mine, or" in error
     code, out, _ = lengthwise("run", study, "--device", "cpu")
     assert code == 0 and "Nothing left to do" in out
     code, out, _ = lengthwise("show", "runs/mine")
@@ -326,3 +326,13 @@ def test_help_and_list_do_not_wait_for_torch() -> None:
         program = f"import sys; sys.argv = ['lengthwise', *{words!r}]\nfrom lengthwise.cli import main\n"
         program += "try:\n    main()\nexcept SystemExit:\n    pass\nassert 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_the_version_is_that_of_the_package(lengthwise: Call) -> None:
+    code, out, _ = lengthwise("--version")
+    assert code == 0 and out == f"lengthwise {__version__}\n"
+
+
+def test_a_dry_run_says_what_it_takes_and_writes_nothing(lengthwise: Call, study: Path) -> None:
+    code, out, _ = lengthwise("run", study, "--dry-run", "--device", "cpu")
+    assert code == 0 and out.startswith("runs ") and "Nothing was written" in out and not Path("runs").exists()

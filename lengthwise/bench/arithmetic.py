@@ -6,6 +6,7 @@ Shape letters: K steps, N models, R rows, T tokens, P predicted tokens.
 import time
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from lengthwise.data.sequences import Sequences
@@ -33,8 +34,13 @@ class Work:
 
     @classmethod
     def of_sequences(cls, sequences: Sequences) -> "Work":
-        size = sequences.size.astype("int64")
-        return cls(int(size.sum()), int((size - sequences.prompt).sum()), int((size * (size + 1) // 2).sum()))
+        return cls.of_sizes(sequences.size, sequences.prompt)
+
+    @classmethod
+    def of_sizes(cls, size_E: np.ndarray, prompt_E: np.ndarray) -> "Work":
+        """Of examples of so many tokens, of which so many are prompt."""
+        size_E = size_E.astype("int64")
+        return cls(int(size_E.sum()), int((size_E - prompt_E).sum()), int((size_E * (size_E + 1) // 2).sum()))
 
 
 def matrix_weights(config: ModelConfig) -> int:

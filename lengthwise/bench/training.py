@@ -95,11 +95,10 @@ class TrainingTimes:
 class Session:
     """A fleet that is ready to train: any stretch of steps can be done next."""
 
-    def __init__(self, workload: Workload, device: torch.device, folder: Path) -> None:
+    def __init__(self, plan: FleetPlan, device: torch.device, folder: Path) -> None:
         self.notes: list[str] = []
         self.device = device
         self.begun = time.perf_counter()
-        plan = FleetPlan(workload.runs())
         self.trainer = Trainer(plan, StudyDirectory(folder), device, Listener(note=self.notes.append))
         self.trainer.fleet.initialize([run.seed for run in plan.runs])
         self.updater = self.trainer.updater(TrainingState.begin(self.trainer.fleet.matrix_NW))
@@ -134,12 +133,13 @@ class Session:
 
 
 @contextmanager
-def session(workload: Workload, device: torch.device) -> Iterator[Session]:
+def session(fleet: Workload | FleetPlan, device: torch.device) -> Iterator[Session]:
     """A fleet with as many threads as training gives it."""
+    plan = FleetPlan(fleet.runs()) if isinstance(fleet, Workload) else fleet
     free_memory(device)
-    narrow = workload.runs()[0].model.width < WIDE
+    narrow = plan.runs[0].model.width < WIDE
     with tempfile.TemporaryDirectory() as folder, one_thread() if narrow else nullcontext():
-        yield Session(workload, device, Path(folder))
+        yield Session(plan, device, Path(folder))
 
 
 def free_memory(device: torch.device) -> None:

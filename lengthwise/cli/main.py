@@ -85,6 +85,22 @@ Settings = Annotated[
 ]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from lengthwise import __version__
+
+        console.print(f"lengthwise {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _lengthwise(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
+
+
 @app.command("list")
 def list_command(what: Listed, as_json: AsJson = False) -> None:
     """List the tasks, encodings, placements, mixers, extensions or studies there are."""
@@ -167,6 +183,9 @@ def run(
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 30.0,
     only: Annotated[str, typer.Option(help="A part of it, e.g. task=addition,encoding=none.")] = "",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Bitwise reproducible on a GPU.")] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what it would take: runs, parameters, time, memory.")
+    ] = False,
 ) -> None:
     """Train and evaluate a study; resumes an interrupted one by itself."""
     from lengthwise.records.names import study_folder
@@ -174,6 +193,13 @@ def run(
 
     chosen = load_study(study, settings)
     folder = out if out is not None else study_folder(chosen.name)
+    if dry:
+        from lengthwise.bench.estimate import estimate, lines
+        from lengthwise.executors.local import prepare
+
+        for line in lines(estimate(prepare(chosen, folder, device, workers, only))):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return
     from lengthwise.executors.local import run_study, unfinished_runs
     from lengthwise.progress import watching
 
@@ -193,6 +219,9 @@ def run(
         return
     done = "Finished" if worked else "Nothing left to do"
     console.print(f"{done}: {folder}", highlight=False, markup=False, soft_wrap=True)
+    if worked:
+        following = f"Next: lengthwise show {folder}, or lengthwise report {folder} --out report.html"
+        messages.print(following, highlight=False, markup=False, soft_wrap=True, style="dim")
 
 
 @app.command()

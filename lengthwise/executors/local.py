@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from lengthwise.executors.processes import Watch, run_in_workers
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.runtime import Listener, choose_device, devices_of
 from lengthwise.selection import select
-from lengthwise.study import Study
+from lengthwise.study import Run, Study
 from lengthwise.training.limits import host_memory, is_out_of_memory, refuse_large_models, refuse_long_attention
 from lengthwise.training.plan import FleetPlan, longest_sequence, plan, run_directory, split
 from lengthwise.training.trainer import Trainer
@@ -47,9 +48,45 @@ def run_study(
     CPU, one per GPU. `deterministic`: the same bits every time on a GPU too, a little slower. `only`: a part of the
     study, as `task=addition,encoding=none`.
     """
-    chosen = choose_device(device)
     if deterministic:
         be_deterministic()
+    job = prepare(study, out, device, workers, only)
+    directory, runs = job.directory, job.runs
+    with directory.lock():
+        directory.agree(study.description())
+        wanted = {(run.title, run.encoding.label, run.seed): run_directory(directory, run) for run in runs}
+        directory.refuse_doubles(wanted)
+        directory.refuse_incomplete(wanted.values())
+    claims = Claims(runs, directory, job.largest, job.device.type, job.every)
+    if (several := min(claims.left(), job.workers)) > 1:
+        devices = [str(each) for each in job.devices]
+        run_in_workers(study, claims, devices, save_every, several, watch, deterministic)
+    else:
+        _work(claims, directory, job.device, watch, save_every)
+    return claims.worked
+
+
+@dataclass(frozen=True)
+class Job:
+    """A study that has been looked through: what is to be done, by how many, where."""
+
+    directory: StudyDirectory
+    every: list[Run]
+    runs: list[Run]
+    """Those that were asked for."""
+    fleets: list[FleetPlan]
+    """Of them, what is not finished."""
+    largest: int
+    """Runs of a fleet at most."""
+    device: torch.device
+    devices: list[torch.device]
+    """Where processes side by side work, in turn."""
+    workers: int
+
+
+def prepare(study: Study, out: Path, device: str = "auto", workers: int = 0, only: str = "") -> Job:
+    """Finds everything that can be wrong with the settings, and writes nothing."""
+    chosen = choose_device(device)
     directory = StudyDirectory(out)
     directory.refuse_collection()
     every = study.runs()
@@ -59,29 +96,18 @@ def run_study(
     one = 12 * study.model.layers * study.model.width**2  # weights of one model, nearly
     largest = max(1, min(LARGEST_FLEET[chosen.type], MOST_WEIGHTS[chosen.type] // one))
     try:
-        planned = plan(runs, directory, largest, chosen.type, every)
+        fleets = plan(runs, directory, largest, chosen.type, every)
     except Exception as error:
         if is_out_of_memory(error):
             raise RunError(f"the examples of {study.name} do not fit into the memory of this machine") from None
         raise
-    for fleet in planned if chosen.type == "cpu" else []:
+    for fleet in fleets if chosen.type == "cpu" else []:
         refuse_long_attention(fleet.name, longest_sequence(fleet.runs), study.model, memory, "this machine")
-    described = study.description()
-    directory.refuse_other_settings(described)  # before there is a lock in a folder that is not ours
-    with directory.lock():
-        directory.agree(described)
-        wanted = {(run.title, run.encoding.label, run.seed): run_directory(directory, run) for run in runs}
-        directory.refuse_doubles(wanted)
-        directory.refuse_incomplete(wanted.values())
-    claims = Claims(runs, directory, largest, chosen.type, every)
-    devices = [str(each) for each in devices_of(chosen)]
+    directory.refuse_other_settings(study.description())  # before there is a lock in a folder that is not ours
+    devices = devices_of(chosen)
     side_by_side = chosen.type == "cpu" and study.model.width < WIDE
-    workers = min(claims.left(), workers or ((os.cpu_count() or 1) if side_by_side else len(devices)))
-    if workers > 1:
-        run_in_workers(study, claims, devices, save_every, workers, watch, deterministic)
-    else:
-        _work(claims, directory, chosen, watch, save_every)
-    return claims.worked
+    usual = (os.cpu_count() or 1) if side_by_side else len(devices)
+    return Job(directory, every, runs, fleets, largest, chosen, devices, workers or usual)
 
 
 def unfinished_runs(study: Study, out: Path, only: str = "") -> int:

@@ -172,6 +172,8 @@ class _Sizes:
     """Of sequences, in tokens."""
 
     trained: np.ndarray
+    prompts: np.ndarray
+    """Of the same examples, the part that is not predicted."""
     tested: int
     longest: int
     """That a model may meet, where positions may be apart."""
@@ -179,6 +181,12 @@ class _Sizes:
     @property
     def lengths(self) -> Lengths:
         return Lengths(trained=int(self.trained.max()), met=self.longest)
+
+
+def measured_sizes(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of some training examples, and of their prompts."""
+    found = _sizes(json.dumps(run.task), run.data)
+    return found.trained, found.prompts
 
 
 def longest_sequence(runs: Sequence[Run]) -> int:
@@ -194,12 +202,13 @@ def _sizes(task_table: str, data: DataConfig) -> _Sizes:
     """
     task = make_task(json.loads(task_table))
     test = test_set(task, data)
-    trained = TrainingData(task, data, seed=0).slice(0, MEASURED).size
+    some = TrainingData(task, data, seed=0).slice(0, MEASURED)
+    trained = some.size
     placement = data.make_placement()
     longest = -(-placement.reach(max(int(test.size.max()), int(trained.max()))) // placement.counting.unit)
     # A model that writes for itself may go on a little longer than the gold text.
     room = MARGIN if Scratchpad(data.scratchpad).steps else 0
-    return _Sizes(trained, int(test.size.max()), longest + room)
+    return _Sizes(trained, some.prompt, int(test.size.max()), longest + room)
 
 
 def shape_key(run: Run, device: str) -> str:
