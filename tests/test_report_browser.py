@@ -193,9 +193,9 @@ def test_curves_show_what_is_chosen(battery: Path, browser: Any) -> None:
         assert panel.locator(".plot:visible svg").count() == 3
         curve = panel.locator(".plot:visible [data-encoding=t5]").first
         assert curve.is_visible()
-        panel.get_by_role("button", name="t5").click()
+        panel.get_by_role("button", name="t5", exact=True).click()
         assert not curve.is_visible()
-        panel.get_by_role("button", name="t5").click()
+        panel.get_by_role("button", name="t5", exact=True).click()
         assert curve.is_visible()
         dashes = panel.locator(".plot:visible .published").first
         panel.get_by_role("button", name="published").click()
@@ -363,7 +363,7 @@ def test_lines_of_training_show_what_is_chosen(trained: Path, browser: Any) -> N
 
         panel.get_by_role("button", name="validation", exact=True).click()
         assert (visible(".validation"), visible(".seeds")) == (0, 15)
-        panel.get_by_role("button", name="t5").click()
+        panel.get_by_role("button", name="t5", exact=True).click()
         assert visible(".seeds") == 12
         panel.get_by_role("button", name="validation", exact=True).click()
         assert visible(".validation") == 4, "what is hidden stays so"
