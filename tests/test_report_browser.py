@@ -14,7 +14,9 @@ from conftest import slow
 from synthetic import write_battery
 from synthetic_analysis import write_analysis
 
+from lengthwise.records.files import read_rows, write_rows
 from lengthwise.records.findings import load_analysis
+from lengthwise.records.operand_pairs import bucket_of
 from lengthwise.records.rows import load_results
 from lengthwise.report.html import findings as why_page
 from lengthwise.report.html.page import BYTES, write_page
@@ -43,6 +45,9 @@ def battery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of three tasks, one of which two encodings did not learn; its failures contain `<x>`."""
     folder = tmp_path_factory.mktemp("battery")
     write_battery(folder / "runs", ["copy.repeat", "parity", "addition"], failures=2, words=8)
+    for file in (folder / "runs/addition").rglob("rows.jsonl"):
+        pairs = [(row, {(row["length"], j) for j in (1, row["length"])}) for row in read_rows(file)]
+        write_rows(file, [{**row, "bucket": bucket_of(*pair)} for row, of_row in pairs for pair in of_row])
     write_page(load_results(folder / "runs"), folder / "report.html")
     return folder / "report.html"
 
@@ -105,7 +110,9 @@ def test_every_tab_shows_and_can_be_read(battery: Path, browser: Any, width: int
     with Watched(browser, battery, width, scheme) as tab:
         assert tab.get_by_role("tab").all_inner_texts() == TABS
         for name in TABS:
-            choose(tab, name)
+            panel = choose(tab, name)
+            grids = panel.locator(f"svg[data-figure^=operand-grid-addition] image.in-{scheme}:visible").count()
+            assert grids == (10 if name == "By length" else 0), "a map and its colours for each encoding"
             wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             assert tab.evaluate(wider) <= 0, f"{name} scrolls sideways at {width} pixels"
             assert tab.evaluate(CONTRASTS) == [], name
@@ -142,7 +149,11 @@ def test_colours_are_switched_and_kept(battery: Path, browser: Any) -> None:
         for name in TABS:
             choose(tab, name)
             assert tab.evaluate(CONTRASTS) == [], name
+        choose(tab, "By length")
+        images = [tab.locator(f"image.in-{scheme}:visible") for scheme in ("light", "dark")]
+        assert [each.count() for each in images] == [0, 10]
         tab.emulate_media(media="print")
+        assert [each.count() for each in images] == [10, 0]
         assert tab.evaluate(paper) == "rgb(255, 255, 255)", "paper is white"
         assert tab.locator("[role=tabpanel]:visible").count() == len(TABS), "all of it is printed"
         tab.emulate_media(media="screen")
@@ -182,9 +193,9 @@ def test_curves_show_what_is_chosen(battery: Path, browser: Any) -> None:
         assert panel.locator(".plot:visible svg").count() == 3
         curve = panel.locator(".plot:visible [data-encoding=t5]").first
         assert curve.is_visible()
-        panel.get_by_role("button", name="t5").click()
+        panel.get_by_role("button", name="t5", exact=True).click()
         assert not curve.is_visible()
-        panel.get_by_role("button", name="t5").click()
+        panel.get_by_role("button", name="t5", exact=True).click()
         assert curve.is_visible()
         dashes = panel.locator(".plot:visible .published").first
         panel.get_by_role("button", name="published").click()
@@ -352,7 +363,7 @@ def test_lines_of_training_show_what_is_chosen(trained: Path, browser: Any) -> N
 
         panel.get_by_role("button", name="validation", exact=True).click()
         assert (visible(".validation"), visible(".seeds")) == (0, 15)
-        panel.get_by_role("button", name="t5").click()
+        panel.get_by_role("button", name="t5", exact=True).click()
         assert visible(".seeds") == 12
         panel.get_by_role("button", name="validation", exact=True).click()
         assert visible(".validation") == 4, "what is hidden stays so"

@@ -13,9 +13,9 @@ from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import render
 from lengthwise.data.tokenization import make_tokens
 from lengthwise.errors import UserError
+from lengthwise.records.operand_pairs import bucket_of, digits_of
 from lengthwise.seeding import stream
 from lengthwise.study import study_from
-from lengthwise.tasks.addition import bucket_of, digits_of
 from lengthwise.tasks.choosing import make_task, task_table
 from lengthwise.tasks.task import Span
 from lengthwise.tasks.words import words

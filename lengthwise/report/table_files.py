@@ -9,6 +9,7 @@ from lengthwise.records.rows import Results
 from lengthwise.report.model.data_tables import data_tables
 from lengthwise.report.model.finding_values import finding_values, head_values
 from lengthwise.report.model.findings import analysed
+from lengthwise.report.model.operand_grid import grid_values, operand_grids
 from lengthwise.report.model.run_tables import failure_values
 from lengthwise.report.model.table_csv import to_csv
 
@@ -17,6 +18,8 @@ def write_tables(results: Results, analysis: AnalysisRows, folder: Path) -> None
     """`analysis`: what is relevant to the results. All are made before the first is written."""
     tasks = analysed(results, analysis)
     found = [*data_tables(results), failure_values(results), *finding_values(analysis, tasks)]
+    if grids := operand_grids(results):
+        found.append(grid_values(grids))
     if analysis.heads:
         found.append(head_values(analysis, tasks))
     texts = {table.name: to_csv(table) for table in found}

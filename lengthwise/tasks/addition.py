@@ -10,6 +10,7 @@ import numpy as np
 from lengthwise.data.examples import ABSENT, STEP_PARTS, Column, Examples, Part
 from lengthwise.data.scratchpad import Step, step_columns, with_steps
 from lengthwise.data.vocabulary import TIE
+from lengthwise.records.operand_pairs import bucket_of, digits_of
 from lengthwise.tasks.task import Span, Task
 from lengthwise.tasks.words import MOST, words
 
@@ -22,8 +23,6 @@ MOST_DIGITS = 200
 MOST_OPERANDS = 10
 """The sum of as many numbers has at most one digit more than the longest."""
 FIRST_WORD = {"sum": "Compute", "digits": "Digits", "carries": "Carries"}
-LONG = 1_000_000
-"""A bucket's code has two decimal places for each operand; above this, for operands of 100 digits or more, three."""
 
 
 class Numbers(Task):
@@ -77,16 +76,6 @@ def random_digits(digits: int, count: int, generator: np.random.Generator) -> np
     if digits > 1:
         drawn[:, 0] = generator.integers(1, 10, size=count, dtype=np.int32)
     return drawn
-
-
-def bucket_of(i: int, j: int) -> int:
-    """The bucket of operands with i and j digits."""
-    return 100 * i + j if max(i, j) < 100 else LONG + 1000 * i + j
-
-
-def digits_of(bucket: int) -> tuple[int, int]:
-    """How many digits the two operands of a bucket have: the inverse of `bucket_of`."""
-    return divmod(bucket, 100) if bucket < LONG else divmod(bucket - LONG, 1000)
 
 
 class Addition(Numbers):

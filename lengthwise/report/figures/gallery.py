@@ -9,6 +9,7 @@ from lengthwise.report.figures.findings import every_finding_figure
 from lengthwise.report.figures.heat_map import HeatCell, heat_map
 from lengthwise.report.figures.layouts import layout_figure
 from lengthwise.report.figures.length_curves import accuracy_by_length, panel
+from lengthwise.report.figures.operand_grid import grid_figure
 from lengthwise.report.figures.panels import side_by_side
 from lengthwise.report.figures.ranking import ranking_figure
 from lengthwise.report.figures.step_curves import steps_figure
@@ -16,6 +17,7 @@ from lengthwise.report.model import reference, summaries
 from lengthwise.report.model.accuracy_tables import task_notes
 from lengthwise.report.model.difference_tables import task_differences
 from lengthwise.report.model.length_curves import curves_of
+from lengthwise.report.model.operand_grid import operand_grids
 from lengthwise.report.model.phrases import spread_heading
 
 
@@ -25,6 +27,7 @@ def figures(results: Results, analysis: AnalysisRows | None = None) -> list[Figu
     every = [curves_of(results, task) for task in results.tasks]
     found = [accuracy_by_length(results), *([during_training] if (during_training := steps_figure(results)) else [])]
     found += [panel(curves, results.encodings, curves.span) for curves in every]
+    found += [grid_figure(grid, results.encodings) for grid in operand_grids(results)]
     maps = heat_maps(results)
     found.append(side_by_side("heat-map", "Exact match on unseen lengths", maps) if len(maps) > 1 else maps[0])
     found += [figure for figure in (layout_figure(results), ranking_of(results), differences_of(results)) if figure]

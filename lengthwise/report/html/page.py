@@ -18,6 +18,7 @@ from lengthwise.report.figures import gallery
 from lengthwise.report.figures.findings import finding_figures
 from lengthwise.report.figures.layouts import layout_figure
 from lengthwise.report.figures.length_curves import BOTTOM, LEFT, RIGHT, TOP, WIDTH, panel
+from lengthwise.report.figures.operand_grid import grid_panels
 from lengthwise.report.figures.palette import styles
 from lengthwise.report.figures.step_curves import steps_panel
 from lengthwise.report.html import attention_maps, failures
@@ -39,6 +40,7 @@ from lengthwise.report.model.finding_tables import distance_table, first_error_t
 from lengthwise.report.model.findings import TaskFindings, relevant
 from lengthwise.report.model.length_curves import LengthCurves, curves_of, shared_span
 from lengthwise.report.model.length_tables import length_table, step_table
+from lengthwise.report.model.operand_grid import operand_grids
 from lengthwise.report.model.outcome_tables import error_table, outcome_table
 from lengthwise.report.model.page_part import MOST_RUNS, left_out, page_part
 from lengthwise.report.model.published_tables import agreement_table, comparison_table, order_table
@@ -163,6 +165,7 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "limits": {"learned": summaries.LEARNED, "saturated": SATURATED, "dead": DEAD, "dead_errors": DEAD_ERRORS},
         "panels": _panels(results, every),
         "panels_span": shared_span(every),
+        "operand_grids": [(grid.task, grid_panels(grid, results.encodings)) for grid in operand_grids(results)],
         "axes": (LEFT, RIGHT, TOP, BOTTOM, WIDTH),
         "spread": summaries.spread_words(results),
         "spans_differ": len({curves.span for curves in every}) > 1,
