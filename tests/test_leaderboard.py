@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,17 @@ from lengthwise.cards.leaderboard import load_leaderboard, write_leaderboard
 from lengthwise.cli.main import app
 from lengthwise.door import is_odd
 from lengthwise.errors import UserError
+from lengthwise.model.config import ModelConfig
 from lengthwise.records.boards import Board, boards, source_names
+from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.costs import costs_of_runs, measured_costs
+from lengthwise.records.earlier import UNSAID, in_full
 from lengthwise.records.files import write_json
 from lengthwise.records.rows import Results, RunResult, collect, load_results
 from lengthwise.report.html import leaderboard as page_module
 from lengthwise.report.model.leaderboard import Leaderboard, leaderboard_table, leaderboard_values
+from lengthwise.study import load_study
+from lengthwise.training.recipe import DataConfig, TrainingConfig
 
 __all__ = ["browser"]
 ROOT = Path(__file__).parent.parent
@@ -104,6 +109,42 @@ def test_other_settings_are_a_board_of_their_own_and_change_nothing_of_the_first
     assert second.differs == ("training.steps 300, not 10,000",)
     assert third.differs == ("parity: data.test_lengths [41, 60], not [9, 16]",)
     assert order(second) == order(third) == ["none"], "the board has said already that it is another one"
+
+
+def test_a_new_run_joins_results_that_are_older_than_some_setting() -> None:
+    shipped = load_results(ROOT / "results/quickstart")
+    now = {run.fingerprint: run.table() for run in load_study("quickstart").runs()}
+    new = [
+        changed(run, seed=run.description["seed"] + 2, settings=now[run.description["fingerprint"]])
+        for run in shipped.runs
+    ]
+    assert "placement" in new[0].description["settings"]["data"], "which the shipped ones do not say"
+    (board,) = boards([shipped, part("mine", new)])
+    assert len(board.results.of("copy.repeat", "alibi")) == 4
+    beside = [changed(run, encoding="mine", seed=run.description["seed"] - 2) for run in new[:1]]
+    assert not [words for words in budget_warnings(part("both", [shipped.runs[0], *beside])) if "differs" in words]
+    for setting, value in (("data__placement", "randomized"), ("model__loops", 2), ("data__test_at", [11])):
+        _, other = boards([shipped, part("mine", [changed(run, **{setting: value}) for run in new])])
+        assert len(other.differs) == 1 and other.differs[0].startswith(setting.replace("__", "."))
+
+
+CONFIGS = {"model": ModelConfig, "data": DataConfig, "training": TrainingConfig}
+ALWAYS_SAID = {
+    "model": "size style layers width heads key_value_heads feed_forward dropout",
+    "data": "train_lengths test_lengths examples validation test_per_length scratchpad anchor",
+    "training": "steps batch learning_rate final_learning_rate warmup weight_decay clip beta1 beta2 epsilon "
+    "validate_every precision",
+}
+"""By the first results that anybody has; a setting that is added belongs into `records.earlier`."""
+
+
+@pytest.mark.parametrize("section", CONFIGS)
+def test_what_older_results_leave_unsaid_is_the_default(section: str) -> None:
+    config = CONFIGS[section]()
+    younger = {field.name for field in fields(config)} - set(ALWAYS_SAID[section].split())
+    assert UNSAID[section] == {name: getattr(config, name) for name in younger}
+    first_version = {section: {}, "numerics": 4}
+    assert in_full(first_version)[section].get("decay_norms") is (False if section == "training" else None)
 
 
 def test_one_method_on_few_tasks_takes_no_task_from_the_ranking_of_others(results: Results) -> None:

@@ -18,6 +18,7 @@ from lengthwise.door import visible
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import SECTIONS
 from lengthwise.records.columns import Columns, columns
+from lengthwise.records.earlier import in_full
 from lengthwise.records.ranking import open_places, rank_columns
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.statistics import Interval, interval_over_seeds, ranks
@@ -165,9 +166,8 @@ def _told_apart(runs: list[tuple[RunResult, str]]) -> Iterator[tuple[RunResult, 
 def _settings(run: RunResult) -> dict[str, Any]:
     """Of all that must be the same, `section.name` -> value; lengths and precision as they came to be."""
     about = run.description
-    found = {
-        f"{section}.{name}": value for section in SECTIONS for name, value in about["settings"].get(section, {}).items()
-    }
+    settings = in_full(about["settings"])
+    found = {f"{section}.{name}": value for section in SECTIONS for name, value in settings.get(section, {}).items()}
     found |= {f"data.{name}": about[name] for name in ("train_lengths", "test_lengths")}
     if "precision" in about:
         found["training.precision"] = about["precision"]
