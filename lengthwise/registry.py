@@ -136,19 +136,17 @@ def _read_entries(file: Path) -> Iterator[Entry]:
     for node in module.body:
         if not isinstance(node, ast.ClassDef):
             continue
-        name, settings, kind, card = None, {}, Entry.kind, {}
+        name, settings, kind, said = None, {}, Entry.kind, None
         for statement in node.body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(value))):
                     name = value
                 case ast.Assign(targets=[ast.Name(id="kind")], value=ast.Constant(value=str(value))):
                     kind = value
-                case ast.Assign(targets=[ast.Name(id="card")], value=ast.Call(keywords=said)):
-                    card = {
-                        word.arg: word.value.value
-                        for word in said
-                        if word.arg and isinstance(word.value, ast.Constant) and isinstance(word.value.value, str)
-                    }
+                case ast.Assign(targets=[ast.Name(id="card")], value=value):
+                    said = value
+                case ast.AnnAssign(target=ast.Name(id="card"), value=value):
+                    said = value
                 case ast.ClassDef(name="Config"):
                     settings = {
                         field.target.id: ast.unparse(field.value) if field.value else "required"
@@ -157,7 +155,23 @@ def _read_entries(file: Path) -> Iterator[Entry]:
                     }
         if name is not None:
             text = ast.get_docstring(node) or ast.get_docstring(module) or ""
-            yield Entry(name, node.name, file, text.split("\n\n")[0].replace("\n", " "), settings, kind, card)
+            summary = text.split("\n\n")[0].replace("\n", " ")
+            yield Entry(name, node.name, file, summary, settings, kind, _read_card(said, file))
+
+
+def _read_card(said: ast.expr | None, file: Path) -> dict[str, str]:
+    """Field -> text, of a card as it is written."""
+    if said is None or (isinstance(said, ast.Constant) and said.value is None):
+        return {}
+    read = "a card is read without importing its file"
+    if not isinstance(said, ast.Call) or said.args or not all(word.arg for word in said.keywords):
+        raise UserError(f'{file}:{said.lineno}: {read}: write card = Card(kind="bias", equation="b(d) = -d")')
+    found: dict[str, str] = {}
+    for word in said.keywords:
+        if not isinstance(word.value, ast.Constant) or not isinstance(word.value.value, str):
+            raise UserError(f"{file}:{word.lineno}: card.{word.arg} must be a text in quotes: {read}")
+        found[str(word.arg)] = word.value.value
+    return found
 
 
 def _refuse_other_folders(root: Path) -> None:

@@ -8,15 +8,19 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from test_early_checks import Write, forget, write  # noqa: F401 (a fixture)
 
 import lengthwise as lw
 from lengthwise import registry
 from lengthwise.cards import method_cards
 from lengthwise.cards.pictures import LOGITS, MASK, Asked, pictures_of
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.choice import kinds_of, read_encoding
 from lengthwise.encodings.encoding import Geometry
+from lengthwise.equation import problem, text_of, to_mathml
+from lengthwise.errors import UserError
+from lengthwise.listing import encoding_rows
 from lengthwise.records.rows import Results, RunResult
-from lengthwise.report.html.equation import text_of, to_mathml
 from lengthwise.report.model.method_card import MethodCard
 
 COMPONENTS = [(components, name) for components in (registry.encodings, registry.mixers) for name in components.names()]
@@ -46,6 +50,51 @@ def test_every_method_has_a_card_that_is_read_without_importing_it(components: r
     drawn = to_mathml(said["equation"])
     assert "<math" in drawn, "it must be drawn, not fall back to its text"
     ElementTree.fromstring(drawn)
+
+
+CARD = """
+from lengthwise.encodings.card import Card
+from lengthwise.encodings.encoding import Encoding
+
+EQ = "b(d) = -d"
+CARD = Card(kind="bias", equation=EQ)
+
+
+class Mine(Encoding):
+    name = "mine"
+    {card}
+"""
+WRONG_CARDS = {
+    'card = Card(kind="penalty", equation="-d")': 'card.kind cannot be the text "penalty"; known: bias, embedding',
+    'card = Card(kind="bias", equation="b_h(d = -d")': "equation cannot be drawn, a ) is missing: b_h(d = -d",
+    'card = Card(kind="bias", equation="z d^")': "equation cannot be drawn, ^ has nothing behind it: z d^",
+    'card = Card(kind="bias", equation=EQ)': "mine.py:11: card.equation must be a text in quotes",
+    'card = Card(kind="bias", equation=f"{EQ}")': "mine.py:11: card.equation must be a text in quotes",
+    'card = Card("bias", "-d")': 'mine.py:11: a card is read without importing its file: write card = Card(kind="bias"',
+    "card = CARD": "mine.py:11: a card is read without importing its file",
+    'card: Card = Card(kind="bias", equation=EQ)': "mine.py:11: card.equation must be a text in quotes",
+    'card = Card(kind="bias", equaton="-d")': "mine.py: unknown setting 'card.equaton'; did you mean 'equation'",
+    'card = Card(kind="bias")': "missing setting",
+}
+
+
+@pytest.mark.parametrize("line", WRONG_CARDS)
+def test_a_wrong_card_is_one_line_when_it_is_listed(write: Write, line: str) -> None:  # noqa: F811
+    write("encodings/mine.py", CARD.replace("{card}", line))
+    forget()
+    with pytest.raises(UserError) as caught:
+        encoding_rows()
+    said = str(caught.value)
+    assert WRONG_CARDS[line] in said and "mine.py" in said and "\n" not in said
+
+
+def test_a_wrong_card_is_one_line_when_it_is_imported(write: Write) -> None:  # noqa: F811
+    write("encodings/mine.py", CARD.replace("{card}", 'card = Card(kind="penalty", equation="-d")'))
+    forget()
+    with pytest.raises(UserError, match=r"mine.py could not be imported: .*kind must be one of bias, .*not 'penalty'"):
+        lw.encoding("mine")
+    with pytest.raises(ValueError, match=r"equation cannot be drawn, a \) closes nothing: -d\)"):
+        Card(kind="bias", equation="-d)")
 
 
 def test_kinds_of_cards_are_what_methods_contribute() -> None:
@@ -82,7 +131,8 @@ def test_an_equation_becomes_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["(a", "a)", "_h", "a/", "a^", "(" * 200 + ")" * 200, "x" * 5000, '<script>"&'])
-def test_what_is_no_equation_is_shown_as_text(wrong: str) -> None:
+def test_what_is_no_equation_is_shown_as_text_and_refused(wrong: str) -> None:
+    assert problem(wrong)
     drawn = to_mathml(wrong)
     ElementTree.fromstring(drawn)
     assert "<script" not in drawn and ("<math" not in drawn or wrong.startswith("<"))
@@ -164,8 +214,6 @@ def test_what_cannot_be_built_is_said_on_the_card(table: dict[str, Any], why: st
 
 
 def test_lists_show_cards_and_families() -> None:
-    from lengthwise.listing import encoding_rows
-
     rows = {row["name"]: row for row in encoding_rows()}
     assert rows["alibi"]["card"] == {
         "kind": "bias",
