@@ -27,7 +27,7 @@ from lengthwise.records.earlier import UNSAID, in_full
 from lengthwise.records.files import write_json
 from lengthwise.records.rows import Results, RunResult, collect, load_results
 from lengthwise.report.html import leaderboard as page_module
-from lengthwise.report.model.leaderboard import Leaderboard, leaderboard_table, leaderboard_values
+from lengthwise.report.model.leaderboard import Leaderboard, leaderboard, leaderboard_table, leaderboard_values
 from lengthwise.study import load_study
 from lengthwise.training.recipe import DataConfig, TrainingConfig
 
@@ -109,6 +109,16 @@ def test_other_settings_are_a_board_of_their_own_and_change_nothing_of_the_first
     assert second.differs == ("training.steps 300, not 10,000",)
     assert third.differs == ("parity: data.test_lengths [41, 60], not [9, 16]",)
     assert order(second) == order(third) == ["none"], "the board has said already that it is another one"
+
+
+def test_a_heading_names_every_setting_that_differs(results: Results) -> None:
+    others = {"training__steps": 300, "training__batch": 8, "data__watched": 9, "model__loops": 2, "data__seed": 5}
+    runs = [changed(run, **others) for run in of(results, "none")]
+    found = leaderboard([results, part("other", runs)], ["methods", "other"])
+    (heading,) = [
+        row.cells[0].text for row in leaderboard_table(found).rows if "not to be compared" in row.cells[0].text
+    ]
+    assert all(f"{name.replace('__', '.')} {value}, not" in heading for name, value in others.items())
 
 
 def test_a_task_that_the_first_folder_lacks_brings_no_other_recipe(results: Results) -> None:
