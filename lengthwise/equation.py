@@ -5,6 +5,7 @@ A card asks `problem` before it is taken, pages and documentation draw it.
 line      = everything side by side
 factor    = atom, scripts behind it, an argument in brackets that follows at once: b_h(d)
 a / b     = a fraction of the two factors beside it; in a script it stays in the line
+√a        = the root of the factor behind it, as sqrt(a)
 """
 
 import re
@@ -16,6 +17,7 @@ TOKEN = re.compile(
 )
 CLOSES = {"(": ")", "[": "]", "⌊": "⌋"}
 LARGE = "Σ∏"
+ROOTS = ("√", "sqrt")
 SIGNS = {"-": "−", "Σ": "∑"}
 """As they are typed, and as they are drawn."""
 SPACE = '<mspace width="0.17em"></mspace>'
@@ -130,6 +132,10 @@ class _Reader:
 
     def factor(self, in_script: bool = False) -> str:
         first = self.token()
+        if first.text in ROOTS:
+            self.place += 1
+            self.skip_space()
+            return f"<msqrt>{_bare(self.factor(in_script))}</msqrt>"
         large, named = first.text in LARGE, first.kind == "name"
         drawn, scripts = self.atom(in_script), {}
         while self.next_is("_", "^"):

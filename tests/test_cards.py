@@ -23,7 +23,15 @@ from lengthwise.listing import encoding_rows
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.report.model.method_card import MethodCard
 
-COMPONENTS = [(components, name) for components in (registry.encodings, registry.mixers) for name in components.names()]
+PACKAGE = Path(lw.__file__).parent
+
+
+def with_cards(components: registry.Registry) -> list[str]:
+    """All that come with the package, and those from outside that have one."""
+    return [name for name, entry in components.entries.items() if entry.card or entry.file.is_relative_to(PACKAGE)]
+
+
+COMPONENTS = [(each, name) for each in (registry.encodings, registry.mixers) for name in with_cards(each)]
 
 
 def card(choice: Any, label: str = "") -> MethodCard:
@@ -99,7 +107,7 @@ def test_a_wrong_card_is_one_line_when_it_is_imported(write: Write) -> None:  # 
 
 def test_kinds_of_cards_are_what_methods_contribute() -> None:
     """A card that says rotation and adds a bias would be a mistake; what changes scores may do anything."""
-    for name in registry.encodings.names():
+    for name in with_cards(registry.encodings):
         kind = registry.encodings.entry(name).card["kind"]
         contribution = Asked.of(lw.encoding(name, Geometry.of(256, 8)), 0).contribution
         derived = {method_cards.DERIVED[part] for part in contribution.names if part != "score"}
@@ -128,6 +136,14 @@ def test_an_equation_becomes_what_it_says() -> None:
     assert "<munderover><mo>∑</mo><mrow><mi>m</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover>" in drawn
     assert "<mrow><mi>i</mi><mo>/</mo><mn>2</mn></mrow>" in to_mathml("2^(i/2)"), "no fraction in a script"
     assert text_of('a "or" b') == "a or b"
+
+
+def test_a_root_covers_what_stands_behind_it() -> None:
+    assert "<mi>a</mi><msqrt><msub><mi>d</mi><mi>h</mi></msub></msqrt><mo>+</mo>" in to_mathml("a √d_h + 1")
+    root = "<msqrt><mrow><mi>d</mi><mo>+</mo><mn>1</mn></mrow></msqrt>"
+    assert root in to_mathml("√(d + 1)") and root in to_mathml("sqrt(d + 1)")
+    assert f"<mfrac><mn>1</mn>{root}</mfrac>" in to_mathml("1/sqrt(d + 1)")
+    assert problem("a √") == "√ has nothing behind it"
 
 
 @pytest.mark.parametrize("wrong", ["(a", "a)", "_h", "a/", "a^", "(" * 200 + ")" * 200, "x" * 5000, '<script>"&'])
