@@ -5,6 +5,7 @@ variable LENGTHWISE_PATH are searched too: `DIR/encodings/mine.py` adds the enco
 """
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -21,10 +22,12 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from lengthwise.door import SMALL, read_text, visible
+from lengthwise.door import SMALL, read_bytes, read_text, visible
 from lengthwise.errors import UserError, nearest
 
 VARIABLE = "LENGTHWISE_PATH"
+_CHECKSUMS: dict[str, str] = {}
+"""Of files from outside the package, by the names of their modules: what is on the disk may change after the import."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,12 @@ class Registry:
         entry = self.entry(name)
         return getattr(self._load(entry.file), entry.class_name)
 
+    def outside(self, name: str) -> dict[str, str]:
+        """`encodings/mine.py` -> its sha256 when it was imported; empty for what comes with the package."""
+        module = self._load(self.entry(name).file)
+        found = _CHECKSUMS.get(module.__name__)
+        return {f"{self.folder}/{self.entry(name).file.name}": found} if found else {}
+
     def _directories(self) -> Iterator[Path]:
         yield Path(__file__).parent / self.folder
         for root in os.environ.get(VARIABLE, "").split(os.pathsep):
@@ -109,6 +118,7 @@ class Registry:
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
+            _CHECKSUMS[name] = hashlib.sha256(read_bytes(file, SMALL, UserError)).hexdigest()
             try:
                 with _limited(PATIENCE):
                     spec.loader.exec_module(module)

@@ -92,6 +92,18 @@ def test_more_seeds_of_a_method_join_and_another_run_of_a_cell_is_told_apart(res
     assert len(board.results.of("parity", "rotary · mine")) == 1
 
 
+def test_runs_of_two_versions_of_a_file_are_told_apart(results: Results) -> None:
+    def of_version(sha: str) -> list[RunResult]:
+        outside = {"outside": {"encodings/alibi.py": sha}}
+        return [replace(run, description={**run.description, **outside}) for run in of(results, "alibi")]
+
+    mine, theirs = of_version("1" * 64), of_version("2" * 64)
+    (board,) = boards([part("a", mine), part("b", theirs)])
+    assert {*order(board)} == {"alibi", "alibi · b"}
+    (board,) = boards([part("a", mine), part("collected", mine)])
+    assert order(board) == ["alibi"]
+
+
 def test_a_name_that_means_two_methods_is_told_apart_or_refused(results: Results) -> None:
     steep = [changed(run, encoding="alibi") for run in of(results, "rotary")]
     (board,) = boards([part("a", of(results, "alibi")), part("b", steep)])

@@ -172,7 +172,7 @@ def run(
 
     chosen = load_study(study, settings)
     folder = out if out is not None else study_folder(chosen.name)
-    from lengthwise.executors.local import run_study, unfinished_runs
+    from lengthwise.executors.local import outdated_runs, run_study, unfinished_runs
     from lengthwise.progress import watching
 
     try:
@@ -181,6 +181,8 @@ def run(
     except KeyboardInterrupt:
         messages.print("Stopped. The same command resumes from the last saved state.")
         raise typer.Exit(130) from None
+    for line in outdated_runs(chosen, folder, only):
+        messages.print(f"warning: {line}", style="yellow", markup=False, soft_wrap=True)
     others = unfinished_runs(chosen, folder, only)
     if others:
         trained = "1 run is" if others == 1 else f"{others} runs are"

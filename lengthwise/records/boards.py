@@ -129,10 +129,11 @@ def _board(group: _Group, study: dict[str, Any]) -> Board:
 
 
 def _each_once(runs: list[tuple[RunResult, str]]) -> list[tuple[RunResult, str]]:
-    """A run that was collected is still the same run."""
+    """A run that was collected is still the same run; one of another version of somebody's file is not."""
     found: dict[str, tuple[RunResult, str]] = {}
     for run, source in runs:
-        found.setdefault(run.description["fingerprint"], (run, source))
+        key = json.dumps([run.description["fingerprint"], run.description.get("outside", {})], sort_keys=True)
+        found.setdefault(key, (run, source))
     return list(found.values())
 
 
