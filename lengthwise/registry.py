@@ -23,7 +23,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from lengthwise.door import SMALL, read_bytes, read_text, visible
-from lengthwise.errors import UserError, nearest
+from lengthwise.errors import UserError, nearest, similar
 
 VARIABLE = "LENGTHWISE_PATH"
 _CHECKSUMS: dict[str, str] = {}
@@ -87,8 +87,11 @@ class Registry:
         if found is None:
             _, *searched = map(str, self._directories())
             where = f"{VARIABLE}: searched {', '.join(searched)}" if searched else f"{VARIABLE} is not set"
-            hint = nearest(name, {*self.entries, *self.aliases})
-            raise UserError(f"unknown {self.kind} {name!r}; {hint} ({where})")
+            known = {*self.entries, *self.aliases}
+            if similar(name, known):
+                raise UserError(f"unknown {self.kind} {name!r}; {nearest(name, known)} ({where})")
+            # Most likely one of the user's own: the cause stands before a long list.
+            raise UserError(f"unknown {self.kind} {name!r} ({where}); {nearest(name, known)}")
         return found
 
     def get(self, name: str) -> Any:
