@@ -8,6 +8,7 @@ results = lw.run("quickstart", out="runs/quickstart")
 results.table()  # a row for each run and length, of the weights at the end
 """
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,12 +68,14 @@ def run(study: "Study | str", out: str | Path | None = None, device: str = "auto
 
     `workers`: processes that train side by side; 0 for one per core on a CPU, one per GPU.
     """
-    from lengthwise.executors.local import run_study
+    from lengthwise.executors.local import outdated_runs, run_study
     from lengthwise.records.names import study_folder
 
     chosen = load_study(study) if isinstance(study, str) else study
     folder = Path(out) if out is not None else study_folder(chosen.name)
     run_study(chosen, folder, device, workers=workers)
+    for line in outdated_runs(chosen, folder):
+        warnings.warn(line, stacklevel=2)
     return results(folder)
 
 

@@ -19,10 +19,18 @@ class RunError(UserError):
     exit_code = 1
 
 
+ALIKE = 0.61
+"""Share of letters, of both names together, that must agree: `beta` and `beta_slow` do, `wave` and `ape` do not."""
+
+
+def similar(name: str, known: Iterable[str]) -> list[str]:
+    """At most three known names that an unknown one may have been meant as, the closest first."""
+    return difflib.get_close_matches(name[:100], sorted(known), n=3, cutoff=ALIKE)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the closest known ones, or all of them."""
     known = sorted(known)
-    close = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.5)
-    if close:
+    if close := similar(name, known):
         return f"did you mean {' or '.join(repr(k) for k in close)}?"
     return f"known: {', '.join(known)}" if known else "none are known"

@@ -74,6 +74,10 @@ def encoding_rows() -> list[dict[str, Any]]:
 
 
 def component_rows(components: registry.Registry) -> list[dict[str, Any]]:
+    from lengthwise.encodings.card import card_of
+
+    for entry in components.entries.values():
+        card_of(entry)  # which refuses a wrong one
     return [
         {"name": name, "summary": entry.summary, "settings": entry.settings, "file": str(entry.file)}
         for name, entry in components.entries.items()

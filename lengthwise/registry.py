@@ -5,6 +5,7 @@ variable LENGTHWISE_PATH are searched too: `DIR/encodings/mine.py` adds the enco
 """
 
 import ast
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -21,10 +22,12 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from lengthwise.door import SMALL, read_text, visible
-from lengthwise.errors import UserError, nearest
+from lengthwise.door import SMALL, read_bytes, read_text, visible
+from lengthwise.errors import UserError, nearest, similar
 
 VARIABLE = "LENGTHWISE_PATH"
+_CHECKSUMS: dict[str, str] = {}
+"""Of files from outside the package, by the names of their modules: what is on the disk may change after the import."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +87,23 @@ class Registry:
         if found is None:
             _, *searched = map(str, self._directories())
             where = f"{VARIABLE}: searched {', '.join(searched)}" if searched else f"{VARIABLE} is not set"
-            hint = nearest(name, {*self.entries, *self.aliases})
-            raise UserError(f"unknown {self.kind} {name!r}; {hint} ({where})")
+            known = {*self.entries, *self.aliases}
+            if similar(name, known):
+                raise UserError(f"unknown {self.kind} {name!r}; {nearest(name, known)} ({where})")
+            # Most likely one of the user's own: the cause stands before a long list.
+            raise UserError(f"unknown {self.kind} {name!r} ({where}); {nearest(name, known)}")
         return found
 
     def get(self, name: str) -> Any:
         """The class called `name`; imports its file."""
         entry = self.entry(name)
         return getattr(self._load(entry.file), entry.class_name)
+
+    def outside(self, name: str) -> dict[str, str]:
+        """`encodings/mine.py` -> its sha256 when it was imported; empty for what comes with the package."""
+        module = self._load(self.entry(name).file)
+        found = _CHECKSUMS.get(module.__name__)
+        return {f"{self.folder}/{self.entry(name).file.name}": found} if found else {}
 
     def _directories(self) -> Iterator[Path]:
         yield Path(__file__).parent / self.folder
@@ -109,6 +121,7 @@ class Registry:
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module
+            _CHECKSUMS[name] = hashlib.sha256(read_bytes(file, SMALL, UserError)).hexdigest()
             try:
                 with _limited(PATIENCE):
                     spec.loader.exec_module(module)
@@ -136,19 +149,17 @@ def _read_entries(file: Path) -> Iterator[Entry]:
     for node in module.body:
         if not isinstance(node, ast.ClassDef):
             continue
-        name, settings, kind, card = None, {}, Entry.kind, {}
+        name, settings, kind, said = None, {}, Entry.kind, None
         for statement in node.body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id="name")], value=ast.Constant(value=str(value))):
                     name = value
                 case ast.Assign(targets=[ast.Name(id="kind")], value=ast.Constant(value=str(value))):
                     kind = value
-                case ast.Assign(targets=[ast.Name(id="card")], value=ast.Call(keywords=said)):
-                    card = {
-                        word.arg: word.value.value
-                        for word in said
-                        if word.arg and isinstance(word.value, ast.Constant) and isinstance(word.value.value, str)
-                    }
+                case ast.Assign(targets=[ast.Name(id="card")], value=value):
+                    said = value
+                case ast.AnnAssign(target=ast.Name(id="card"), value=value):
+                    said = value
                 case ast.ClassDef(name="Config"):
                     settings = {
                         field.target.id: ast.unparse(field.value) if field.value else "required"
@@ -157,7 +168,23 @@ def _read_entries(file: Path) -> Iterator[Entry]:
                     }
         if name is not None:
             text = ast.get_docstring(node) or ast.get_docstring(module) or ""
-            yield Entry(name, node.name, file, text.split("\n\n")[0].replace("\n", " "), settings, kind, card)
+            summary = text.split("\n\n")[0].replace("\n", " ")
+            yield Entry(name, node.name, file, summary, settings, kind, _read_card(said, file))
+
+
+def _read_card(said: ast.expr | None, file: Path) -> dict[str, str]:
+    """Field -> text, of a card as it is written."""
+    if said is None or (isinstance(said, ast.Constant) and said.value is None):
+        return {}
+    read = "a card is read without importing its file"
+    if not isinstance(said, ast.Call) or said.args or not all(word.arg for word in said.keywords):
+        raise UserError(f'{file}:{said.lineno}: {read}: write card = Card(kind="bias", equation="b(d) = -d")')
+    found: dict[str, str] = {}
+    for word in said.keywords:
+        if not isinstance(word.value, ast.Constant) or not isinstance(word.value.value, str):
+            raise UserError(f"{file}:{word.lineno}: card.{word.arg} must be a text in quotes: {read}")
+        found[str(word.arg)] = word.value.value
+    return found
 
 
 def _refuse_other_folders(root: Path) -> None:

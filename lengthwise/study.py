@@ -9,10 +9,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from lengthwise import configuration
+from lengthwise import configuration, registry
 from lengthwise.data.tokens import Tokens
 from lengthwise.door import refuse_odd, visible
-from lengthwise.encodings.choice import EncodingChoice, read_encoding, read_method
+from lengthwise.encodings.choice import EncodingChoice, is_mixer, read_encoding, read_method, tables_of
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import ModelConfig, with_size
 from lengthwise.placements.choosing import CONSECUTIVE
@@ -40,6 +40,9 @@ attention, too, is done for those states alone. 8: on a CPU, rows of 24 and 48 t
 our kernels, how the loss is rounded. 9: the text of scratchpads and separators.
 """
 
+
+MIXTURE = "mixture"
+"""The task that holds others."""
 
 NOTHING, SOFTMAX = "none", "softmax"
 """What a study says where an encoding stays as it is."""
@@ -116,6 +119,16 @@ class Run:
     def title(self) -> str:
         """What results call its task."""
         return self.called or self.make_task().title
+
+    @cached_property
+    def outside(self) -> dict[str, str]:
+        """Files of its methods that do not come with the package, with their checksums. Imports them, and so torch."""
+        tasks = [self.task, *(self.task["tasks"] if self.task["name"] == MIXTURE else ())]
+        parts = [(registry.tasks, task["name"]) for task in tasks]
+        parts.append((registry.placements, self.data.placement.partition("(")[0]))
+        methods = [table for layer in self.encoding.layers for table in tables_of(layer)]
+        parts += [(registry.mixers if is_mixer(table) else registry.encodings, table["name"]) for table in methods]
+        return {file: checksum for known, name in parts for file, checksum in known.outside(name).items()}
 
     def make_task(self) -> Task:
         return make_task(self.task)

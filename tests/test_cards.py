@@ -8,18 +8,30 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from test_early_checks import Write, forget, write  # noqa: F401 (a fixture)
 
 import lengthwise as lw
 from lengthwise import registry
 from lengthwise.cards import method_cards
 from lengthwise.cards.pictures import LOGITS, MASK, Asked, pictures_of
+from lengthwise.encodings.card import Card
 from lengthwise.encodings.choice import kinds_of, read_encoding
 from lengthwise.encodings.encoding import Geometry
+from lengthwise.equation import problem, text_of, to_mathml
+from lengthwise.errors import UserError
+from lengthwise.listing import encoding_rows
 from lengthwise.records.rows import Results, RunResult
-from lengthwise.report.html.equation import text_of, to_mathml
 from lengthwise.report.model.method_card import MethodCard
 
-COMPONENTS = [(components, name) for components in (registry.encodings, registry.mixers) for name in components.names()]
+PACKAGE = Path(lw.__file__).parent
+
+
+def with_cards(components: registry.Registry) -> list[str]:
+    """All that come with the package, and those from outside that have one."""
+    return [name for name, entry in components.entries.items() if entry.card or entry.file.is_relative_to(PACKAGE)]
+
+
+COMPONENTS = [(each, name) for each in (registry.encodings, registry.mixers) for name in with_cards(each)]
 
 
 def card(choice: Any, label: str = "") -> MethodCard:
@@ -48,9 +60,54 @@ def test_every_method_has_a_card_that_is_read_without_importing_it(components: r
     ElementTree.fromstring(drawn)
 
 
+CARD = """
+from lengthwise.encodings.card import Card
+from lengthwise.encodings.encoding import Encoding
+
+EQ = "b(d) = -d"
+CARD = Card(kind="bias", equation=EQ)
+
+
+class Mine(Encoding):
+    name = "mine"
+    {card}
+"""
+WRONG_CARDS = {
+    'card = Card(kind="penalty", equation="-d")': 'card.kind cannot be the text "penalty"; known: bias, embedding',
+    'card = Card(kind="bias", equation="b_h(d = -d")': "equation cannot be drawn, a ) is missing: b_h(d = -d",
+    'card = Card(kind="bias", equation="z d^")': "equation cannot be drawn, ^ has nothing behind it: z d^",
+    'card = Card(kind="bias", equation=EQ)': "mine.py:11: card.equation must be a text in quotes",
+    'card = Card(kind="bias", equation=f"{EQ}")': "mine.py:11: card.equation must be a text in quotes",
+    'card = Card("bias", "-d")': 'mine.py:11: a card is read without importing its file: write card = Card(kind="bias"',
+    "card = CARD": "mine.py:11: a card is read without importing its file",
+    'card: Card = Card(kind="bias", equation=EQ)': "mine.py:11: card.equation must be a text in quotes",
+    'card = Card(kind="bias", equaton="-d")': "mine.py: unknown setting 'card.equaton'; did you mean 'equation'",
+    'card = Card(kind="bias")': "missing setting",
+}
+
+
+@pytest.mark.parametrize("line", WRONG_CARDS)
+def test_a_wrong_card_is_one_line_when_it_is_listed(write: Write, line: str) -> None:  # noqa: F811
+    write("encodings/mine.py", CARD.replace("{card}", line))
+    forget()
+    with pytest.raises(UserError) as caught:
+        encoding_rows()
+    said = str(caught.value)
+    assert WRONG_CARDS[line] in said and "mine.py" in said and "\n" not in said
+
+
+def test_a_wrong_card_is_one_line_when_it_is_imported(write: Write) -> None:  # noqa: F811
+    write("encodings/mine.py", CARD.replace("{card}", 'card = Card(kind="penalty", equation="-d")'))
+    forget()
+    with pytest.raises(UserError, match=r"mine.py could not be imported: .*kind must be one of bias, .*not 'penalty'"):
+        lw.encoding("mine")
+    with pytest.raises(ValueError, match=r"equation cannot be drawn, a \) closes nothing: -d\)"):
+        Card(kind="bias", equation="-d)")
+
+
 def test_kinds_of_cards_are_what_methods_contribute() -> None:
     """A card that says rotation and adds a bias would be a mistake; what changes scores may do anything."""
-    for name in registry.encodings.names():
+    for name in with_cards(registry.encodings):
         kind = registry.encodings.entry(name).card["kind"]
         contribution = Asked.of(lw.encoding(name, Geometry.of(256, 8)), 0).contribution
         derived = {method_cards.DERIVED[part] for part in contribution.names if part != "score"}
@@ -81,8 +138,17 @@ def test_an_equation_becomes_what_it_says() -> None:
     assert text_of('a "or" b') == "a or b"
 
 
+def test_a_root_covers_what_stands_behind_it() -> None:
+    assert "<mi>a</mi><msqrt><msub><mi>d</mi><mi>h</mi></msub></msqrt><mo>+</mo>" in to_mathml("a √d_h + 1")
+    root = "<msqrt><mrow><mi>d</mi><mo>+</mo><mn>1</mn></mrow></msqrt>"
+    assert root in to_mathml("√(d + 1)") and root in to_mathml("sqrt(d + 1)")
+    assert f"<mfrac><mn>1</mn>{root}</mfrac>" in to_mathml("1/sqrt(d + 1)")
+    assert problem("a √") == "√ has nothing behind it"
+
+
 @pytest.mark.parametrize("wrong", ["(a", "a)", "_h", "a/", "a^", "(" * 200 + ")" * 200, "x" * 5000, '<script>"&'])
-def test_what_is_no_equation_is_shown_as_text(wrong: str) -> None:
+def test_what_is_no_equation_is_shown_as_text_and_refused(wrong: str) -> None:
+    assert problem(wrong)
     drawn = to_mathml(wrong)
     ElementTree.fromstring(drawn)
     assert "<script" not in drawn and ("<math" not in drawn or wrong.startswith("<"))
@@ -164,8 +230,6 @@ def test_what_cannot_be_built_is_said_on_the_card(table: dict[str, Any], why: st
 
 
 def test_lists_show_cards_and_families() -> None:
-    from lengthwise.listing import encoding_rows
-
     rows = {row["name"]: row for row in encoding_rows()}
     assert rows["alibi"]["card"] == {
         "kind": "bias",

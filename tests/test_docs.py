@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import typing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ import typer
 from lengthwise import registry
 from lengthwise.cli.main import app
 from lengthwise.configuration import SHORT_NAMES
+from lengthwise.encodings.card import CardKind
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
 from lengthwise.encodings.presets import PRESETS
+from lengthwise.equation import problem
 from lengthwise.extensions.extension import Extension
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.backend import explain
@@ -30,7 +33,7 @@ from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
 from lengthwise.report.model.length_curves import FEW
-from lengthwise.study import study_from
+from lengthwise.study import load_study, study_from
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -79,6 +82,13 @@ def heading_links(page: Path) -> set[str]:
 @pytest.mark.parametrize(("page", "line"), [(page.name, line) for page in PAGES for line in commands(page)])
 def test_every_command_parses(page: str, line: str) -> None:
     parse(line)
+
+
+def test_results_that_commands_name_are_there() -> None:
+    """But for what a command writes."""
+    named = {word for page in PAGES for line in commands(page) for word in shlex.split(line.split(" --out ")[0])}
+    found = {word for word in named if word.startswith("results/")}
+    assert len(found) > 3 and [word for word in sorted(found) if not (ROOT / word).exists()] == []
 
 
 @pytest.mark.parametrize("line", ["lengthwise runs quickstart", "lengthwise run quickstart --onyl task=addition"])
@@ -218,6 +228,22 @@ def test_the_page_of_encodings_names_all_that_there_is() -> None:
     said = cells_of("adding-an-encoding.md", "More that an encoding may say")
     own = {name for name in vars(Encoding) if not name.startswith("_")} - {"embed", "contribute", "name", "Config"}
     assert {*said} - {"Config"} == own
+
+
+def test_the_page_of_encodings_says_how_a_card_is_written() -> None:
+    section = (ROOT / "docs/adding-an-encoding.md").read_text().split("\n## The card\n")[1].split("\n## ")[0]
+    (kinds,) = re.findall(r"^`kind` says .*?\n\n", section, flags=re.MULTILINE | re.DOTALL)
+    assert {*re.findall(r"`(\w+)`", kinds)} - {"kind"} == {*typing.get_args(CardKind)}
+    examples = [
+        found for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for found in cell.split("`")[1::2]
+    ]
+    assert len(examples) > 10 and [each for each in examples if problem(each)] == []
+
+
+def test_the_documented_encodings_join_the_shipped_results() -> None:
+    (text,) = [block for block in blocks(ROOT / "docs/adding-an-encoding.md", "toml") if "penalties" in block]
+    study = study_from({"name": "penalties", **tomllib.loads(text), "encodings": ["none", "alibi"]})
+    assert {run.fingerprint for run in study.runs()} < {run.fingerprint for run in load_study("quickstart").runs()}
 
 
 def test_the_page_of_extensions_names_what_there_is() -> None:

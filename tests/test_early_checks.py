@@ -357,5 +357,15 @@ def test_an_unknown_name_says_where_it_was_looked_for(write: Write, monkeypatch:
         study.make_task("lost")
     monkeypatch.delenv("LENGTHWISE_PATH")
     forget()
-    with pytest.raises(UserError, match=r"unknown task 'last'; .* \(LENGTHWISE_PATH is not set\)$"):
+    with pytest.raises(UserError, match=r"unknown task 'last' \(LENGTHWISE_PATH is not set\); known: addition, "):
         study.make_task("last")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("wave", []), ("mine", []), ("rotari", ["rotary"]), ("alibbi", ["alibi"]), ("sinusoid", ["sinusoidal"])],
+)
+def test_a_name_is_guessed_only_where_most_letters_agree(name: str, meant: list[str]) -> None:
+    said = f"unknown encoding '{name}'" + (f"; did you mean '{meant[0]}'" if meant else r" \(LENGTHWISE_PATH")
+    with pytest.raises(UserError, match=said):
+        registry.encodings.entry(name)

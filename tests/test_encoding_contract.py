@@ -22,6 +22,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import slow
+from test_early_checks import Write, forget, write  # noqa: F401 (a fixture)
 from torch import Tensor
 
 from lengthwise import registry
@@ -623,20 +624,50 @@ def test_resolved_facts_are_plain_json(model: Decoder) -> None:
 
 
 def test_a_seed_gives_the_same_weights_whatever_the_encoding(table: dict[str, Any], style: str) -> None:
-    def weights(encoding: Mapping[str, Any], seed: int) -> dict[str, Tensor]:
+    def weights(encoding: Mapping[str, Any], seed: int | None) -> dict[str, Tensor]:
         model = build(STYLES[style], VOCABULARY_ROWS, [encoding], Lengths(trained=CONTEXT // 2, met=CONTEXT))
-        initialize(model, seed)
+        if seed is not None:
+            initialize(model, seed)
         return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
-    ours, again, other_seed = weights(table, 3), weights(table, 3), weights(table, 4)
+    ours, again, other_seed, constructed = (weights(table, seed) for seed in (3, 3, 4, None))
     without = weights({"name": "none"}, 3)
     assert {name for name in ours if not name.startswith("encodings.")} == set(without)
     for name, value in ours.items():
-        assert torch.equal(value, again[name]), name
-        if value.numel() > 1 and value.std() > 0:
-            assert not torch.equal(value, other_seed[name]), name
+        assert torch.equal(value, again[name]), f"{name} is not drawn from the seed; `initial` is given a generator"
+        stays = name.startswith("encodings.") and torch.equal(value, constructed[name])
+        if value.numel() > 1 and value.std() > 0 and not stays:
+            assert not torch.equal(value, other_seed[name]), (
+                f"{name} is the same for all seeds: draw it from the generator that `initial` is given, or return None "
+                "there, and it stays as `__init__` made it"
+            )
         if name in without:
             assert torch.equal(value, without[name]), name
+
+
+BEGINS = """
+    def __init__(self, config, geometry):
+        super().__init__(config, geometry)
+        self.slopes = torch.nn.Parameter(torch.linspace(0.05, 1, geometry.heads))
+    def contribute(self, layout):
+        return Contribution(distance_bias=self.penalty)
+    def penalty(self, distance):
+        return -self.slopes.float().view(-1, *[1] * distance.ndim) * distance
+    def initial(self, name, generator):
+        return {initial}
+"""
+
+
+def test_a_parameter_may_stay_as_constructed_and_a_drawn_one_follows_the_seed(write: Write) -> None:  # noqa: F811
+    def begin(name: str, initial: str) -> None:
+        write(f"encodings/{name}.py", HEADER.format(name=name) + BEGINS.format(initial=initial))
+        forget()
+        test_a_seed_gives_the_same_weights_whatever_the_encoding({"name": name}, "t5")
+
+    begin("as_constructed", "None")
+    begin("drawn", "torch.randn(4, generator=generator)")
+    with pytest.raises(AssertionError, match="draw it from the generator that `initial` is given, or return None"):
+        begin("same_for_all", "torch.linspace(0.05, 2, 4)")
 
 
 # The contract itself: encodings found through LENGTHWISE_PATH are covered, and broken ones are caught.

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,17 @@ from lengthwise.cards.leaderboard import load_leaderboard, write_leaderboard
 from lengthwise.cli.main import app
 from lengthwise.door import is_odd
 from lengthwise.errors import UserError
+from lengthwise.model.config import ModelConfig
 from lengthwise.records.boards import Board, boards, source_names
+from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.costs import costs_of_runs, measured_costs
+from lengthwise.records.earlier import UNSAID, in_full
 from lengthwise.records.files import write_json
 from lengthwise.records.rows import Results, RunResult, collect, load_results
 from lengthwise.report.html import leaderboard as page_module
-from lengthwise.report.model.leaderboard import Leaderboard, leaderboard_table, leaderboard_values
+from lengthwise.report.model.leaderboard import Leaderboard, leaderboard, leaderboard_table, leaderboard_values
+from lengthwise.study import load_study
+from lengthwise.training.recipe import DataConfig, TrainingConfig
 
 __all__ = ["browser"]
 ROOT = Path(__file__).parent.parent
@@ -87,6 +92,18 @@ def test_more_seeds_of_a_method_join_and_another_run_of_a_cell_is_told_apart(res
     assert len(board.results.of("parity", "rotary · mine")) == 1
 
 
+def test_runs_of_two_versions_of_a_file_are_told_apart(results: Results) -> None:
+    def of_version(sha: str) -> list[RunResult]:
+        outside = {"outside": {"encodings/alibi.py": sha}}
+        return [replace(run, description={**run.description, **outside}) for run in of(results, "alibi")]
+
+    mine, theirs = of_version("1" * 64), of_version("2" * 64)
+    (board,) = boards([part("a", mine), part("b", theirs)])
+    assert {*order(board)} == {"alibi", "alibi · b"}
+    (board,) = boards([part("a", mine), part("collected", mine)])
+    assert order(board) == ["alibi"]
+
+
 def test_a_name_that_means_two_methods_is_told_apart_or_refused(results: Results) -> None:
     steep = [changed(run, encoding="alibi") for run in of(results, "rotary")]
     (board,) = boards([part("a", of(results, "alibi")), part("b", steep)])
@@ -104,6 +121,68 @@ def test_other_settings_are_a_board_of_their_own_and_change_nothing_of_the_first
     assert second.differs == ("training.steps 300, not 10,000",)
     assert third.differs == ("parity: data.test_lengths [41, 60], not [9, 16]",)
     assert order(second) == order(third) == ["none"], "the board has said already that it is another one"
+
+
+def test_a_heading_names_every_setting_that_differs(results: Results) -> None:
+    others = {"training__steps": 300, "training__batch": 8, "data__watched": 9, "model__loops": 2, "data__seed": 5}
+    runs = [changed(run, **others) for run in of(results, "none")]
+    found = leaderboard([results, part("other", runs)], ["methods", "other"])
+    (heading,) = [
+        row.cells[0].text for row in leaderboard_table(found).rows if "not to be compared" in row.cells[0].text
+    ]
+    assert all(f"{name.replace('__', '.')} {value}, not" in heading for name, value in others.items())
+
+
+def test_a_task_that_the_first_folder_lacks_brings_no_other_recipe(results: Results) -> None:
+    (whole,) = boards([results])
+    short = [
+        changed(run, training__steps=300) for name in ("none", "alibi") for run in of(results, name, tasks=["parity"])
+    ]
+    first, second = boards([part("short", short), results])
+    assert first.results.tasks == ["parity"] and first.sources == {"none": ("short",), "alibi": ("short",)}
+    assert second.differs == ("training.steps 10,000, not 300",) and second.standings == whole.standings
+    of_copy = [changed(run, training__steps=300) for run in of(results, "none", tasks=["copy.repeat"])]
+    (joined,) = boards([part("short", short), part("more", of_copy)])
+    assert {*joined.results.tasks} == {"parity", "copy.repeat"}, "the same recipe, and the task's own lengths"
+    slow_parity = [changed(run, training__steps=20_000) for run in of(results, "none", tasks=["parity"])]
+    (study,) = boards([part("study", [*slow_parity, *of(results, "none", tasks=["copy.repeat"])])])
+    assert study.differs == (), "a study may say how each of its tasks is trained"
+
+
+def test_a_new_run_joins_results_that_are_older_than_some_setting() -> None:
+    shipped = load_results(ROOT / "results/quickstart")
+    now = {run.fingerprint: run.table() for run in load_study("quickstart").runs()}
+    new = [
+        changed(run, seed=run.description["seed"] + 2, settings=now[run.description["fingerprint"]])
+        for run in shipped.runs
+    ]
+    assert "placement" in new[0].description["settings"]["data"], "which the shipped ones do not say"
+    (board,) = boards([shipped, part("mine", new)])
+    assert len(board.results.of("copy.repeat", "alibi")) == 4
+    beside = [changed(run, encoding="mine", seed=run.description["seed"] - 2) for run in new[:1]]
+    assert not [words for words in budget_warnings(part("both", [shipped.runs[0], *beside])) if "differs" in words]
+    for setting, value in (("data__placement", "randomized"), ("model__loops", 2), ("data__test_at", [11])):
+        _, other = boards([shipped, part("mine", [changed(run, **{setting: value}) for run in new])])
+        assert other.differs and all(setting.replace("__", ".") in words for words in other.differs)
+
+
+CONFIGS = {"model": ModelConfig, "data": DataConfig, "training": TrainingConfig}
+ALWAYS_SAID = {
+    "model": "size style layers width heads key_value_heads feed_forward dropout",
+    "data": "train_lengths test_lengths examples validation test_per_length scratchpad anchor",
+    "training": "steps batch learning_rate final_learning_rate warmup weight_decay clip beta1 beta2 epsilon "
+    "validate_every precision",
+}
+"""By the first results that anybody has; a setting that is added belongs into `records.earlier`."""
+
+
+@pytest.mark.parametrize("section", CONFIGS)
+def test_what_older_results_leave_unsaid_is_the_default(section: str) -> None:
+    config = CONFIGS[section]()
+    younger = {field.name for field in fields(config)} - set(ALWAYS_SAID[section].split())
+    assert UNSAID[section] == {name: getattr(config, name) for name in younger}
+    first_version = {section: {}, "numerics": 4}
+    assert in_full(first_version)[section].get("decay_norms") is (False if section == "training" else None)
 
 
 def test_one_method_on_few_tasks_takes_no_task_from_the_ranking_of_others(results: Results) -> None:

@@ -1,20 +1,29 @@
 """Plug-ins that end the program, never end, change what they are given, or answer otherwise each time: one line."""
 
+import hashlib
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import small_table
 from test_early_checks import Write, forget, write  # noqa: F401 (a fixture)
 from test_one_file import ENCODING, TASK
 
+import lengthwise as lw
 from lengthwise import registry
 from lengthwise.encodings.check import check
 from lengthwise.encodings.encoding import Encoding, Geometry
 from lengthwise.errors import UserError
+from lengthwise.executors.local import outdated_runs, run_study
 from lengthwise.mixers.check import check_mixer
 from lengthwise.model.build import make_encoding, make_mixer
 from lengthwise.placements.choosing import placement_words
+from lengthwise.records.files import read_rows
+from lengthwise.runtime import Listener
+from lengthwise.study import study_from
 from lengthwise.tasks import check as task_check
 from lengthwise.tasks.choosing import make_task
 
@@ -220,3 +229,73 @@ def test_nothing_is_written(tmp_path: Path, write: Write) -> None:  # noqa: F811
     with pytest.raises(UserError, match="SystemExit"):
         run_study(study_from(small_table(encodings=["mine"])), tmp_path / "out", "cpu")
     assert not (tmp_path / "out").exists()
+
+
+# Files that change between two commands
+
+
+def stop(step: int, steps: int) -> None:
+    if 10 <= step < steps:
+        raise KeyboardInterrupt
+
+
+def version(write: Write, slope: float) -> str:  # noqa: F811
+    """Writes the encoding `mine` with another slope, as if in a new process; returns the checksum of its file."""
+    file = write("encodings/mine.py", HOOK.replace("BODY", f"bias = {slope} * bias"))
+    forget()
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def described(folder: Path) -> list[dict[str, str]]:
+    return [json.loads(file.read_text()).get("outside") for file in sorted(folder.glob("*/*/*/run.json"))]
+
+
+def test_a_run_knows_all_its_files_from_outside(write: Write) -> None:  # noqa: F811
+    files = [write("tasks/last.py", TASK), write("encodings/squared.py", ENCODING)]
+    for room, file, name in (("placements", "random_start", "random-start"), ("mixers", "lstm", "lstm")):
+        text = (Path(lw.__file__).parent / room / f"{file}.py").read_text()
+        files.append(write(f"{room}/my_{file}.py", text.replace(f'name = "{name}"', f'name = "my-{name}"')))
+    forget()
+    changes = {"tasks": ["last"], "encodings": [["squared", "my-lstm"]], "data__placement": "my-random-start"}
+    (run,) = study_from(small_table(**changes, seeds=[1])).runs()
+    expected = {f"{file.parent.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    assert run.outside == expected
+    (own,) = study_from(small_table(encodings=["none"], seeds=[1])).runs()
+    assert own.outside == {}
+    files[0].write_text(TASK + "\n")
+    (again,) = study_from(small_table(**changes, seeds=[1])).runs()
+    assert again.outside == expected, "what was imported counts"
+
+
+def test_finished_runs_of_an_earlier_version_stay_and_are_named(write: Write, tmp_path: Path) -> None:  # noqa: F811
+    out, changes = tmp_path / "runs", {"encodings": ["mine"], "seeds": [1], "training__steps": 2}
+    first = version(write, 1)
+    study = study_from(small_table(**changes))
+    names = [run.fingerprint for run in study.runs()]
+    run_study(study, out, "cpu")
+    assert described(out) == [{"encodings/mine.py": first}] and outdated_runs(study, out) == []
+    assert version(write, 2) != first
+    study = study_from(small_table(**changes))
+    assert [run.fingerprint for run in study.runs()] == names
+    with pytest.warns(UserWarning, match=r"encodings/mine\.py has changed since .*\(1 of them\).*--out"):
+        lw.run(study, out, "cpu")
+    assert described(out) == [{"encodings/mine.py": first}]
+    version(write, 1)
+    assert outdated_runs(study_from(small_table(**changes)), out) == []
+
+
+def test_a_half_trained_run_is_not_resumed_with_another_version(write: Write, tmp_path: Path) -> None:  # noqa: F811
+    out, changes = tmp_path / "runs", {"encodings": ["mine"], "seeds": [1]}
+    version(write, 1)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study_from(small_table(**changes)), out, "cpu", lambda *_: Listener(step=stop), save_every=0)
+    second = version(write, 2)
+    study = study_from(small_table(**changes))
+    with pytest.raises(UserError, match=r"was begun with another version of encodings/mine\.py; .*--out") as caught:
+        run_study(study, out, "cpu")
+    (fleet,) = re.findall(r"or delete (\S+), and its runs begin anew", str(caught.value))
+    shutil.rmtree(fleet)
+    run_study(study, out, "cpu")
+    assert described(out) == [{"encodings/mine.py": second}] and outdated_runs(study, out) == []
+    steps = [row["step"] for row in read_rows(next(out.glob("*/*/*/training.jsonl"))) if "loss" in row]
+    assert steps == list(range(1, 31)), "from the first step on"

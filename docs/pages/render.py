@@ -22,6 +22,7 @@ import numpy as np
 from lengthwise import configuration, registry
 from lengthwise.encodings.choice import read_encoding, words_of
 from lengthwise.encodings.presets import PRESETS
+from lengthwise.equation import text_of
 from lengthwise.records import published
 from lengthwise.records.claims import Claim, Number, judge_claim
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, score
@@ -31,7 +32,6 @@ from lengthwise.records.published import Score
 from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.report.figures.gallery import figures
-from lengthwise.report.html.equation import text_of
 from lengthwise.report.model import agreement
 from lengthwise.report.model.claim_tables import claim_table
 from lengthwise.report.model.layouts import Layout, ahead, layouts

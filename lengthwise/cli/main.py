@@ -200,7 +200,7 @@ def run(
         for line in lines(estimate(prepare(chosen, folder, device, workers, only))):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         return
-    from lengthwise.executors.local import run_study, unfinished_runs
+    from lengthwise.executors.local import outdated_runs, run_study, unfinished_runs
     from lengthwise.progress import watching
 
     try:
@@ -209,6 +209,8 @@ def run(
     except KeyboardInterrupt:
         messages.print("Stopped. The same command resumes from the last saved state.")
         raise typer.Exit(130) from None
+    for line in outdated_runs(chosen, folder, only):
+        messages.print(f"warning: {line}", style="yellow", markup=False, soft_wrap=True)
     others = unfinished_runs(chosen, folder, only)
     if others:
         trained = "1 run is" if others == 1 else f"{others} runs are"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lengthwise import configuration, registry
+from lengthwise.encodings.card import card_of
 from lengthwise.encodings.presets import PRESETS
 from lengthwise.errors import UserError
 from lengthwise.records.names import refuse_unfit
@@ -74,7 +75,8 @@ def kinds_of(layers: Sequence[Methods]) -> list[str]:
             components = registry.mixers if is_mixer(table) else registry.encodings
             entry = components.entries.get(table["name"])
             if entry is not None:
-                found.append(entry.card.get("kind", "mixer" if is_mixer(table) else entry.kind))
+                card = card_of(entry)
+                found.append(card.kind if card else "mixer" if is_mixer(table) else entry.kind)
     distinct = list(dict.fromkeys(found))
     return [kind for kind in distinct if kind != "none"] or distinct
 

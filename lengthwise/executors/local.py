@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from lengthwise.runtime import Listener, choose_device, devices_of
 from lengthwise.selection import select
 from lengthwise.study import Run, Study
 from lengthwise.training.limits import host_memory, is_out_of_memory, refuse_large_models, refuse_long_attention
-from lengthwise.training.plan import FleetPlan, longest_sequence, plan, run_directory, split
+from lengthwise.training.plan import FleetPlan, longest_sequence, plan, refuse_changed, run_directory, split
 from lengthwise.training.trainer import Trainer
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}
@@ -103,6 +104,8 @@ def prepare(study: Study, out: Path, device: str = "auto", workers: int = 0, onl
         raise
     for fleet in fleets if chosen.type == "cpu" else []:
         refuse_long_attention(fleet.name, longest_sequence(fleet.runs), study.model, memory, "this machine")
+    for fleet in fleets:
+        refuse_changed(fleet, directory)
     directory.refuse_other_settings(study.description())  # before there is a lock in a folder that is not ours
     devices = devices_of(chosen)
     side_by_side = chosen.type == "cpu" and study.model.width < WIDE
@@ -114,6 +117,19 @@ def unfinished_runs(study: Study, out: Path, only: str = "") -> int:
     """How many runs are not finished; after `run_study` they are those that other processes work on."""
     directory = StudyDirectory(out)
     return sum(not run_directory(directory, run).is_finished for run in select(study.runs(), only))
+
+
+def outdated_runs(study: Study, out: Path, only: str = "") -> list[str]:
+    """A line for each file from outside the package that has changed since runs were finished with it."""
+    directory, found = StudyDirectory(out), Counter[str]()
+    for run in select(study.runs(), only):
+        own = run_directory(directory, run)
+        found.update(own.changed(run.outside) if own.is_finished else ())
+    return [
+        f"{file} has changed since finished runs were trained with it ({count} of them), and they stay as they are; "
+        "delete them, or choose another folder with --out, to train them again"
+        for file, count in found.items()
+    ]
 
 
 def _work(

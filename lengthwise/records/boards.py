@@ -2,7 +2,8 @@
 
 Runs of a task may be compared where all but the encoding is the same: settings of task, model, data and training. Those
 of the first folder that has the task are the reference; runs with others make a board of their own, with what differs
-in words. A method that two folders call the same and that is not the same run by run is told apart by its folder.
+in words. Tasks share a board only where what is not a task's own is as the first folder has it. A method that two
+folders call the same and that is not the same run by run is told apart by its folder.
 """
 
 import json
@@ -18,12 +19,13 @@ from lengthwise.door import visible
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import SECTIONS
 from lengthwise.records.columns import Columns, columns
+from lengthwise.records.earlier import in_full
 from lengthwise.records.ranking import open_places, rank_columns
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.statistics import Interval, interval_over_seeds, ranks
 
-OF_TASKS = ("task.", "data.train_lengths ", "data.test_lengths ")
-"""How settings begin that belong to a task."""
+OF_TASKS = ("data.train_lengths", "data.test_lengths", "data.test_at")
+"""Settings that belong to a task, beside those of its own section."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _groups(runs: list[tuple[RunResult, str]], reference: Mapping[str, Mapping[s
     for run, source in runs:
         task = run.description["task"]
         differs = list(_differences(run, reference[task]))
-        of_task = tuple(words for words in differs if words.startswith(OF_TASKS))
+        of_task = tuple(words for words in differs if _is_of_task(words.partition(" ")[0]))
         others = tuple(words for words in differs if words not in of_task)
         for group in (*groups[: not differs], *groups[1:]):
             if group.differs == others and group.of_tasks.get(task, of_task) == of_task:
@@ -127,10 +129,11 @@ def _board(group: _Group, study: dict[str, Any]) -> Board:
 
 
 def _each_once(runs: list[tuple[RunResult, str]]) -> list[tuple[RunResult, str]]:
-    """A run that was collected is still the same run."""
+    """A run that was collected is still the same run; one of another version of somebody's file is not."""
     found: dict[str, tuple[RunResult, str]] = {}
     for run, source in runs:
-        found.setdefault(run.description["fingerprint"], (run, source))
+        key = json.dumps([run.description["fingerprint"], run.description.get("outside", {})], sort_keys=True)
+        found.setdefault(key, (run, source))
     return list(found.values())
 
 
@@ -165,9 +168,8 @@ def _told_apart(runs: list[tuple[RunResult, str]]) -> Iterator[tuple[RunResult, 
 def _settings(run: RunResult) -> dict[str, Any]:
     """Of all that must be the same, `section.name` -> value; lengths and precision as they came to be."""
     about = run.description
-    found = {
-        f"{section}.{name}": value for section in SECTIONS for name, value in about["settings"].get(section, {}).items()
-    }
+    settings = in_full(about["settings"])
+    found = {f"{section}.{name}": value for section in SECTIONS for name, value in settings.get(section, {}).items()}
     found |= {f"data.{name}": about[name] for name in ("train_lengths", "test_lengths")}
     if "precision" in about:
         found["training.precision"] = about["precision"]
@@ -175,15 +177,34 @@ def _settings(run: RunResult) -> dict[str, Any]:
 
 
 def _references(parts: Sequence[Results]) -> dict[str, dict[str, Any]]:
-    """Task -> the settings that most runs of it have in the first folder that has it."""
+    """Task -> the settings that most runs of it have in the first folder that has it.
+
+    A study may train its tasks in different ways. A task that the first folder lacks must have been trained in one of
+    these ways: where it was not, the most usual one is in its reference, and its runs go onto another board.
+    """
     found: dict[str, dict[str, Any]] = {}
-    for part in parts:
+    ways: list[dict[str, Any]] = []
+    for number, part in enumerate(parts):
         for task, runs in part.by_task.items():
             if task not in found:
-                every = [_settings(run) for run in runs]
-                (most, _), *_ = Counter(json.dumps(each, sort_keys=True) for each in every).most_common(1)
-                found[task] = json.loads(most)
+                settings = _most_common([_settings(run) for run in runs])
+                way = {name: value for name, value in settings.items() if not _is_of_task(name)}
+                if number == 0:
+                    ways.append(way)
+                elif way not in ways:
+                    settings = {name: settings[name] for name in settings if _is_of_task(name)} | _most_common(ways)
+                found[task] = settings
     return found
+
+
+def _is_of_task(name: str) -> bool:
+    return name.startswith("task.") or name in OF_TASKS
+
+
+def _most_common(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """As JSON has it."""
+    (most, _), *_ = Counter(json.dumps(each, sort_keys=True) for each in tables).most_common(1)
+    return json.loads(most)
 
 
 def _differences(run: RunResult, reference: Mapping[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lengthwise.records.earlier import in_full
 from lengthwise.records.rows import Results, RunResult
 
 SECTIONS = ("task", "model", "data", "training")
@@ -70,7 +71,7 @@ def _different_settings(results: Results) -> Iterator[str]:
         groups[run.description["task"], run.description["seed"]].append(run)
     found: dict[str, list[str]] = defaultdict(list)
     for (task, seed), runs in groups.items():
-        flat = {run.description["encoding"]: dict(_flat(run.description.get("settings", {}))) for run in runs}
+        flat = {run.description["encoding"]: dict(_flat(in_full(run.description.get("settings", {})))) for run in runs}
         for key in sorted({key for settings in flat.values() for key in settings}):
             values = {encoding: settings.get(key) for encoding, settings in flat.items()}
             if len(set(map(repr, values.values()))) > 1:

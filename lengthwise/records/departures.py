@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lengthwise.records import published
+from lengthwise.records.earlier import unsaid_of_training
 from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.row_table import has_field
 from lengthwise.records.rows import RunResult
@@ -145,8 +146,7 @@ def _test_count(run: RunResult, per_length: int | None, published_count: int) ->
 
 
 def _training(run: RunResult, given: Mapping[str, Any], numerics: int, checkpoint: str) -> Iterator[Departure]:
-    earlier = {"decay_norms": False, "best": "earliest" if numerics < 5 else "latest"}
-    said: dict[str, Any] = {**(earlier if numerics < 9 else {}), **given}
+    said: dict[str, Any] = {**unsaid_of_training(numerics), **given}
     if said.get("precision") == "auto":
         device = run.description.get("hardware", {}).get("device", "CPU")
         said["precision"] = "fp32" if device == "CPU" else "bf16"

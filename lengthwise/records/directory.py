@@ -76,9 +76,12 @@ class RunDirectory:
         return os.path.exists(f"{self.path}/finished.json")  # noqa: PTH110 (Path takes three times as long)
 
     def begin(self, description: Mapping[str, Any]) -> None:
-        """Makes the folder and describes the run, before its first step."""
+        """Makes the folder and describes the run, before its first step; anew where a file has changed since.
+
+        Nothing was trained with it then: `training.plan.refuse_changed` has seen to that.
+        """
         make_folder(self.path)
-        if not self.description.exists():
+        if not self.description.exists() or (not self.is_finished and self.changed(description.get("outside", {}))):
             write_json(self.description, description)
 
     def refuse_other_precision(self, precision: str) -> None:
@@ -89,6 +92,13 @@ class RunDirectory:
                 f"{self.path} was begun in {earlier}, and this device would resume it in {precision}; "
                 "finish it on the device where it began, or choose another folder with --out"
             )
+
+    def changed(self, outside: Mapping[str, str]) -> list[str]:
+        """Which of these files from outside the package were others when it was begun, as far as it says."""
+        if not outside or not self.description.exists():
+            return []
+        said = door.read_json(self.description, _RUN).get("outside", {})
+        return [file for file, checksum in outside.items() if said.get(file, checksum) != checksum]
 
     def note_session(self, step: int, session: Mapping[str, Any]) -> None:
         """Adds to the description who resumes from `step`, where anything but the time differs from who did before."""
@@ -235,7 +245,9 @@ _SHARED = door.Table(
 )
 """What study.json may be."""
 
-_RUN = door.Table(needed={"precision": door.Text()}, allowed={"sessions": door.List(door.Table())})
+_RUN = door.Table(
+    needed={"precision": door.Text()}, allowed={"sessions": door.List(door.Table()), "outside": door.Table()}
+)
 
 PATIENCE = 60.0
 """Seconds that one waits for another process to look through the folder."""

@@ -242,6 +242,7 @@ DESCRIPTION = Table(
         "precision": NAME,
         "examples": TableOf(SOME_COUNT),
         "sessions": List(Table()),
+        "outside": TableOf(NAME),
     },
 )
 """run.json, and `description` in runs.jsonl."""

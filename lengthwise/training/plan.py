@@ -104,6 +104,20 @@ def plan(
     return fleets
 
 
+def refuse_changed(fleet: FleetPlan, directory: StudyDirectory) -> None:
+    """Refuses to resume with another version of a file from outside the package: the numbers would be of neither."""
+    folder = directory.fleets / fleet.id
+    if not any(folder.glob("*.safetensors")):
+        return  # it has no step behind it
+    for run in fleet.runs:
+        found = run_directory(directory, run)
+        if not found.is_finished and (changed := found.changed(run.outside)):
+            raise UserError(
+                f"{found.path} was begun with another version of {', '.join(changed)}; choose another folder with "
+                f"--out, or delete {folder}, and its runs begin anew"
+            )
+
+
 def _begun(directory: StudyDirectory) -> dict[str, list[str]]:
     """Fleet -> fingerprints of its runs, in their order."""
     found = {}

@@ -153,6 +153,7 @@ class Trainer:
             "encoding": run.encoding.label,
             "seed": run.seed,
             "settings": run.table(),
+            **({"outside": run.outside} if run.outside else {}),
             "train_lengths": [train.first, train.last],
             "test_lengths": [test.first, test.last],
             "lengths_with_shared_examples": shared_lengths(run),

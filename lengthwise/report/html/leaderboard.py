@@ -7,11 +7,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lengthwise.equation import to_mathml
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.files import replace as replace_file
 from lengthwise.report.figures.palette import DARK_SCALE, shade, styles
-from lengthwise.report.html.equation import to_mathml
 from lengthwise.report.html.page import templates
 from lengthwise.report.model.leaderboard import Leaderboard, folder_table, leaderboard_table, leaderboard_values
 from lengthwise.report.model.method_card import MethodCard

@@ -29,7 +29,7 @@ from lengthwise.report.model.table import (
     value_table,
 )
 
-MOST_DIFFERENCES = 4
+MOST_DIFFERENCES = 60
 """Settings that the heading of a board names; further ones are counted."""
 NO_COST = "no run of none was trained beside the others in a fleet of the same size"
 

@@ -1,8 +1,11 @@
 """Equations of cards as MathML, which browsers draw by themselves: see `encodings.card` for how they are written.
 
+A card asks `problem` before it is taken, pages and documentation draw it.
+
 line      = everything side by side
 factor    = atom, scripts behind it, an argument in brackets that follows at once: b_h(d)
 a / b     = a fraction of the two factors beside it; in a script it stays in the line
+√a        = the root of the factor behind it, as sqrt(a)
 """
 
 import re
@@ -14,12 +17,13 @@ TOKEN = re.compile(
 )
 CLOSES = {"(": ")", "[": "]", "⌊": "⌋"}
 LARGE = "Σ∏"
+ROOTS = ("√", "sqrt")
 SIGNS = {"-": "−", "Σ": "∑"}
 """As they are typed, and as they are drawn."""
 SPACE = '<mspace width="0.17em"></mspace>'
 LONGEST = 1000
-DEEPEST = 40
-"""Letters of an equation, and brackets within brackets, that are drawn; else it stays a text."""
+MOST_BRACKETS = 40
+"""Letters of an equation, and brackets in it, that are drawn; else it stays a text."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +42,31 @@ def to_mathml(equation: str) -> str:
 
     Browsers do not break a formula into lines: words and commas outside of brackets stand between several of them.
     """
+    try:
+        drawn = "".join(_pieces(equation))
+    except ValueError:
+        drawn = escape(text_of(equation))
+    return f'<span class="equation">{drawn}</span>'
+
+
+def problem(equation: str) -> str:
+    """Why it cannot be drawn as it is meant, in words; empty where it can."""
+    if equation.count('"') % 2:
+        return 'a " is missing'
+    try:
+        _pieces(equation)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _pieces(equation: str) -> list[str]:
+    """Formulas and what stands between them; a ValueError where one of them is no formula."""
+    if len(equation) > LONGEST:
+        raise ValueError(f"it has more than {LONGEST:,} letters")
     tokens = [Token(str(found.lastgroup), found.group(str(found.lastgroup))) for found in TOKEN.finditer(equation)]
-    drawn: list[str] | None = None
-    if len(equation) <= LONGEST and sum(token.text in CLOSES for token in tokens) <= DEEPEST:
-        drawn = _pieces(tokens)
-    return f'<span class="equation">{escape(text_of(equation)) if drawn is None else "".join(drawn)}</span>'
-
-
-def _pieces(tokens: list[Token]) -> list[str] | None:
-    """Formulas and what stands between them; None where one of them is no formula."""
+    if sum(token.text in CLOSES for token in tokens) > MOST_BRACKETS:
+        raise ValueError(f"it has more than {MOST_BRACKETS} brackets")
     pieces: list[str] = []
     formula: list[Token] = []
     depth = 0
@@ -57,9 +77,7 @@ def _pieces(tokens: list[Token]) -> list[str] | None:
             formula.append(token)
             continue
         if any(each.kind != "space" for each in formula):
-            drawn = _Reader(formula).all()
-            if drawn is None:
-                return None
+            drawn = _Reader(formula).line(None)
             # A comma stays with the formula before it.
             end = "," if token.text == "," else ""
             pieces.append(f'<span class="ends"><math displaystyle="true"><mrow>{drawn}</mrow></math>{end}</span>')
@@ -72,16 +90,8 @@ class _Reader:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens, self.place = tokens, 0
 
-    def all(self) -> str | None:
-        """None where a bracket does not close or a script has nothing to stand on."""
-        try:
-            drawn = self.line(None)
-        except (ValueError, IndexError):
-            return None
-        return drawn if self.place == len(self.tokens) else None
-
     def line(self, end: str | None, in_script: bool = False) -> str:
-        """Up to the bracket that ends it, which is taken."""
+        """Up to the bracket that ends it, which is taken, or to the end of all."""
         parts: list[str] = []
         while self.place < len(self.tokens):
             token = self.tokens[self.place]
@@ -94,17 +104,19 @@ class _Reader:
                 self.place += 1
                 parts.append("<mo>/</mo>")
             elif token.text == "/":
+                if not parts:
+                    raise ValueError("/ has nothing before it")
                 self.place += 1
                 self.skip_space()
                 parts[-1] = f"<mfrac>{_bare(parts[-1])}{_bare(self.factor(in_script))}</mfrac>"
             else:
                 parts.append(self.factor(in_script))
         if end is not None:
-            raise ValueError(f"{end} is missing")
+            raise ValueError(f"a {end} is missing")
         return "".join(parts)
 
     def skip_space(self) -> None:
-        while self.tokens[self.place].kind == "space":
+        while self.is_space(self.place):
             self.place += 1
 
     def is_space(self, place: int) -> bool:
@@ -113,8 +125,18 @@ class _Reader:
     def next_is(self, *texts: str) -> bool:
         return self.place < len(self.tokens) and self.tokens[self.place].text in texts
 
+    def token(self) -> Token:
+        if self.place == len(self.tokens):
+            raise ValueError(f"{self.tokens[-1].text} has nothing behind it")
+        return self.tokens[self.place]
+
     def factor(self, in_script: bool = False) -> str:
-        large, named = self.tokens[self.place].text in LARGE, self.tokens[self.place].kind == "name"
+        first = self.token()
+        if first.text in ROOTS:
+            self.place += 1
+            self.skip_space()
+            return f"<msqrt>{_bare(self.factor(in_script))}</msqrt>"
+        large, named = first.text in LARGE, first.kind == "name"
         drawn, scripts = self.atom(in_script), {}
         while self.next_is("_", "^"):
             mark = self.tokens[self.place].text
@@ -139,7 +161,7 @@ class _Reader:
         return self.atom(in_script=True)
 
     def atom(self, in_script: bool = False) -> str:
-        token = self.tokens[self.place]
+        token = self.token()
         self.place += 1
         match token.kind:
             case "words":
@@ -156,8 +178,10 @@ class _Reader:
         if token.text in CLOSES:
             close = CLOSES[token.text]
             return f"<mrow><mo>{token.text}</mo>{self.line(close, in_script)}<mo>{close}</mo></mrow>"
-        if token.text in "_^/" or token.text in CLOSES.values():
-            raise ValueError(f"{token.text} stands on nothing")
+        if token.text in CLOSES.values():
+            raise ValueError(f"a {token.text} closes nothing")
+        if token.text in "_^/":
+            raise ValueError(f"{token.text} has nothing before it")
         if token.text == ",":
             return '<mo separator="true">,</mo>'
         return f"<mo>{escape(SIGNS.get(token.text, token.text))}</mo>"
