@@ -21,6 +21,7 @@ FILES = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # a minute, but on a busy machine
 @pytest.mark.skipif(INTERPRETED, reason="this is such a process")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("file", FILES)

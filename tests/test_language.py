@@ -758,6 +758,7 @@ def test_rows_that_cannot_be_divided_are_an_error() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # a minute, but on a busy machine
 @pytest.mark.skipif(INTERPRETED, reason="this is that process")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_in_a_process_of_their_own() -> None:
