@@ -42,8 +42,15 @@ class LengthwiseForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        """No: a `DynamicCache` has no room for numbers of tokens, states and loops. `forward` makes its own."""
+        """No: a `DynamicCache` has no room for numbers of tokens, states and loops."""
         return False
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *others: Any, **named: Any
+    ) -> None:
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *others, **named)
+        if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
+            model_kwargs["past_key_values"] = LengthwiseCache()
 
     def _init_weights(self, module: Any) -> None:
         """Puts in what no file holds: loading leaves buffers that are not saved empty."""
@@ -70,7 +77,6 @@ class LengthwiseForCausalLM(PreTrainedModel, GenerationMixin):
 
     def get_output_embeddings(self) -> None:
         """None: ours are stored inputs first, and in the t5 style they are the input embeddings."""
-        return None
 
     def resize_token_embeddings(self, *sizes: Any, **others: Any) -> NoReturn:
         raise ValueError(
@@ -107,8 +113,8 @@ class LengthwiseForCausalLM(PreTrainedModel, GenerationMixin):
             past_key_values = LengthwiseCache()
         if past_key_values is not None and not isinstance(past_key_values, LengthwiseCache):
             raise ValueError(
-                f"a lengthwise model keeps more than a {type(past_key_values).__name__} holds; pass past_key_values=None "
-                "or a lengthwise.hub.LengthwiseCache()"
+                f"a lengthwise model keeps more than a {type(past_key_values).__name__} holds; pass "
+                "past_key_values=None or a lengthwise.hub.LengthwiseCache()"
             )
         decoder = self.decoder
         cache = None if past_key_values is None else past_key_values.with_room(decoder, input_ids)
@@ -124,13 +130,12 @@ class LengthwiseForCausalLM(PreTrainedModel, GenerationMixin):
         if labels is not None:
             rows = self.config.vocab_size
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=rows, **loss_arguments)
-        found = CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=past_key_values,
-            hidden_states=tuple(trace.residual_BTD) if trace and output_hidden_states else None,
-            attentions=tuple(layer.weights_BHTS for layer in trace.layers) if trace and output_attentions else None,
-        )
+        parts: dict[str, Any] = {"loss": loss, "logits": logits, "past_key_values": past_key_values}
+        if trace is not None and output_hidden_states:
+            parts["hidden_states"] = tuple(trace.residual_BTD)
+        if trace is not None and output_attentions:
+            parts["attentions"] = tuple(layer.weights_BHTS for layer in trace.layers)
+        found = CausalLMOutputWithPast(**parts)
         return found if return_dict is not False else found.to_tuple()
 
     def _dropout_keys(self) -> Tensor | None:
@@ -149,8 +154,8 @@ def sequences_of(tokens_BT: Tensor, mask: Tensor | None, position_ids: Tensor | 
     batch, length = tokens_BT.shape
     if mask is not None and tuple(mask.shape) != (batch, seen + length):
         raise ValueError(
-            f"attention_mask is {tuple(mask.shape)}, and should be {(batch, seen + length)}: 1 for each token and 0 for "
-            "padding, those in the cache too"
+            f"attention_mask is {tuple(mask.shape)}, and should be {(batch, seen + length)}: 1 for each token, those "
+            "in the cache too, and 0 for padding"
         )
     real_BS = tokens_BT.new_ones(batch, seen + length) if mask is None else mask.bool().long()
     segments_BT = real_BS[:, seen:]

@@ -35,13 +35,13 @@ class LengthwiseTokenizer(PreTrainedTokenizerFast):
                 raise
         few = ", ".join(repr(symbol.removeprefix(TIE)) for symbol in list(self.get_vocab())[:8])
         raise ValueError(
-            f"not in the vocabulary: {unknown!r}; a model of a task knows the {len(self.get_vocab())} words of its task "
-            f"({few} ...), separated by spaces"
+            f"not in the vocabulary: {unknown!r}; the model knows the {len(self.get_vocab())} words of its task, "
+            f"separated by spaces ({few} ...)"
         )
 
     def _is_unknown(self, word: str) -> bool:
         try:
-            self._tokenizer.encode(word, add_special_tokens=False)
+            self.backend_tokenizer.encode(word, add_special_tokens=False)
         except Exception:  # the library raises nothing more precise
             return True
         return False
@@ -121,16 +121,16 @@ def _check(made: PreTrainedTokenizerFast, task: Task, vocabulary: Vocabulary) ->
         ids = made(text)["input_ids"]
         if not np.array_equal(ids, example) or made.decode(ids) != text:
             raise UserError(
-                f"the tokenizer cannot be exported: it would read {text!r} as {made.convert_ids_to_tokens(ids)}, not as "
-                f"{[vocabulary.symbol(int(index)) for index in example]}"
+                f"the tokenizer cannot be exported: it would read {text!r} as {made.convert_ids_to_tokens(ids)}, and "
+                f"the model was trained on {[vocabulary.symbol(int(index)) for index in example]}"
             )
 
 
-def texts_of(task: Task, count: int = SAMPLED) -> Iterable[tuple[np.ndarray, str]]:
+def texts_of(task: Task, count: int = SAMPLED, lengths: int = SPREAD) -> Iterable[tuple[np.ndarray, str]]:
     """Some examples of lengths of training and tests, prompts and targets apart: ids of symbols, and the text."""
     spans = (task.train_lengths, task.test_lengths)
     buckets = sorted({bucket for span in spans for bucket in task.buckets(Span(span.first, span.last))})
-    for bucket in {buckets[i] for i in np.linspace(0, len(buckets) - 1, SPREAD).astype(int)}:
+    for bucket in {buckets[i] for i in np.linspace(0, len(buckets) - 1, lengths).astype(int)}:
         examples = task.examples(bucket, count, stream(0, "export", bucket))
         for example in range(len(examples)):
             one = slice(examples.starts[example], examples.starts[example + 1])
