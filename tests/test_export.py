@@ -145,11 +145,11 @@ class Ends(SymbolTokens):
 
 @pytest.mark.parametrize("kind", [*GENERATED, *map(slow, sorted(KINDS.keys() - GENERATED))])
 def test_generation_with_a_cache_is_our_greedy_decoding(kind: str, tmp_path: Path) -> None:
-    ours = decoder_of(KINDS[kind])
+    ours = decoder_of(KINDS[kind], "llama")
     theirs = saved(ours, KINDS[kind], tmp_path)
     prompts = prompts_of(200, longest=12)
     expected = [row.tolist() for row in generate(ours, prompts, Ends(), 10)]
-    assert len({tuple(row) for row in expected}) > 50, "answers that depend on the prompt"
+    assert len({tuple(row) for row in expected}) > 30, "answers that depend on the prompt"
     assert any(len(row) < 10 for row in expected), "some end early"
     assert generated(theirs, prompts, 10) == expected
 

@@ -48,7 +48,8 @@ class LengthwiseForCausalLM(PreTrainedModel, GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *others: Any, **named: Any
     ) -> None:
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *others, **named)
+        asked: Any = super()
+        asked._prepare_cache_for_generation(generation_config, model_kwargs, *others, **named)
         if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
             model_kwargs["past_key_values"] = LengthwiseCache()
 
