@@ -19,13 +19,17 @@ import lengthwise.hub as hub
 from lengthwise import registry
 from lengthwise.cli.main import app
 from lengthwise.context_extension.hugging_face import load_decoder
+from lengthwise.context_extension.loaded_model import open_model
+from lengthwise.data.tokenizer_file import FileSpeller, TextTokens
 from lengthwise.data.tokens import SymbolTokens
 from lengthwise.errors import UserError
 from lengthwise.evaluation.generate import generate
 from lengthwise.hub.export import export
 from lengthwise.hub.native import native_model, refusal
 from lengthwise.hub.tokenizer import task_tokenizer, texts_of, word_level
+from lengthwise.language.model import load_language_model
 from lengthwise.language.settings import settings_from
+from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.language.training import train_language_model
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
@@ -33,6 +37,7 @@ from lengthwise.model.decoder import Decoder
 from lengthwise.records.rows import Results
 from lengthwise.tasks.choosing import make_task
 from lengthwise.training.checkpoint import load_model
+from lengthwise.training.recipe import DataConfig
 
 logging.disable_progress_bar()
 logging.set_verbosity_error()
@@ -236,6 +241,45 @@ def test_a_word_that_is_not_known_is_named() -> None:
         assert "\n" not in str(error.value)
 
 
+PUBLISHED = {"tokens": "published", "trimmed": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("copy.words", PUBLISHED),
+        ("addition", {"tokens": "published"}),
+        ("copy.replace", {"prefix_tokens": 3, "separator_tokens": 2}),
+        *(slow(name, PUBLISHED) for name in ("scan", "parity", "polynomial", "sort.numbers", "lego", "pcfg")),
+    ],
+)
+def test_words_of_several_tokens_are_read_as_in_training(name: str, data: dict[str, Any], tmp_path: Path) -> None:
+    task = make_task(name)
+    tokens = DataConfig(**data).make_tokens(task)
+    task_tokenizer(task, tokens).save_pretrained(tmp_path)
+    made = AutoTokenizer.from_pretrained(tmp_path)
+    assert isinstance(made, hub.LengthwiseSpellingTokenizer)
+    assert (made.pad_token_id, made.eos_token_id) == (tokens.pad, tokens.end) and len(made) == tokens.rows
+    examples = task.drawn(5, 8, seed=1)
+    converted = tokens.convert(examples)
+    for number in range(len(examples)):
+        ids = converted.tokens[converted.starts[number] : converted.starts[number + 1]].tolist()
+        text = task.vocabulary.decode(examples.tokens[examples.starts[number] : examples.starts[number + 1]])
+        assert made(text)["input_ids"] == ids
+        assert made.decode([*ids, tokens.end], skip_special_tokens=True) == tokens.text(ids) == text
+    padded = made([text, text.split()[0]], padding=True, return_tensors="pt")
+    assert padded["attention_mask"][1, 0] == 0 and padded["input_ids"][1, 0] == tokens.pad
+    with pytest.raises(ValueError, match="not in the vocabulary: 'Zanzibar'"):
+        made(f"{text} Zanzibar")
+
+
+def test_tokenizers_of_files_are_refused() -> None:
+    task = make_task("copy.words")
+    file = FileSpeller(Tokenizer.train(["a text"], 300)._inner)
+    with pytest.raises(UserError, match="those of a tokenizer's file"):
+        task_tokenizer(task, TextTokens(task.vocabulary, file))
+
+
 # Folders.
 
 
@@ -293,21 +337,15 @@ def test_what_cannot_be_exported_is_told_and_nothing_is_written(finished: tuple[
     assert not out.parent.exists() and [file.name for file in full.iterdir()] == ["mine"]
 
 
-def test_positions_and_tokens_that_transformers_would_not_give_are_refused(
-    finished: tuple[Path, Results], tmp_path: Path
-) -> None:
+def test_positions_that_transformers_would_not_give_are_refused(finished: tuple[Path, Results], tmp_path: Path) -> None:
     described = json.loads((_run(finished[0], "none") / "run.json").read_text())
-    for change, told in (
-        ({"placement": "randomized"}, "placement randomized"),
-        ({"tokens": "published"}, "are symbols"),
-    ):
-        run = tmp_path / told
-        run.mkdir()
-        (run / "finished.json").write_text("{}")
-        settings = {**described["settings"], "data": {**described["settings"]["data"], **change}}
-        (run / "run.json").write_text(json.dumps({**described, "settings": settings}))
-        with pytest.raises(UserError, match=told):
-            export(run, tmp_path / "out")
+    described["settings"]["data"]["placement"] = "randomized"
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "finished.json").write_text("{}")
+    (run / "run.json").write_text(json.dumps(described))
+    with pytest.raises(UserError, match="positions of the placement randomized"):
+        export(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -387,16 +425,22 @@ del sys.modules["lengthwise"]
 model = AutoModelForCausalLM.from_pretrained("wrapped", trust_remote_code=True)
 tokenizer = AutoTokenizer.from_pretrained("wrapped", trust_remote_code=True)
 torch.save((tokenizer("the cat sat <|end|>", return_tensors="pt").input_ids, model(ids).logits.detach()), "wrapped.pt")
+tokenizer = AutoTokenizer.from_pretrained("task", trust_remote_code=True)
+try:
+    tokenizer("Zanzibar")
+except ValueError as error:
+    print(type(tokenizer).__name__, error)
 """
 
 
 @pytest.mark.slow
-def test_a_language_model_loads_without_us_and_by_its_shim(language_run: Path, tmp_path: Path) -> None:
-    from lengthwise.language.model import load_language_model
-
+def test_a_process_loads_native_models_without_us_and_others_by_their_shim(
+    finished: tuple[Path, Results], language_run: Path, tmp_path: Path
+) -> None:
     done = export(language_run, tmp_path / "native")
     assert done.architecture == "SmolLM3ForCausalLM" and done.difference < 2e-6
     assert export(language_run, tmp_path / "wrapped", "lengthwise").difference == 0
+    export(_run(finished[0], "none"), tmp_path / "task")
     root = Path(hub.__file__).parents[2]
     ran = subprocess.run(
         [sys.executable, "-c", ALONE],
@@ -411,11 +455,15 @@ def test_a_language_model_loads_without_us_and_by_its_shim(language_run: Path, t
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
+    assert "LengthwiseTokenizer not in the vocabulary: 'Zanzibar'" in ran.stdout
     ours, tokenizer, _ = load_language_model(language_run)
     ids, logits = torch.load(tmp_path / "native.pt")
     again, wrapped = torch.load(tmp_path / "wrapped.pt")
     assert ids[0].tolist() == again[0].tolist() == [tokenizer.begin, *tokenizer.encode("the cat sat <|end|>")]
     torch.testing.assert_close(logits, ours(ids), atol=2e-6, rtol=0)
     assert torch.equal(wrapped, ours(ids))
+    again = open_model(tmp_path / "native", torch.device("cpu"))
+    assert again.begins.tolist() == [tokenizer.begin] and again.trained == 32
+    torch.testing.assert_close(again.model(ids), ours(ids), atol=2e-6, rtol=0)
     with pytest.raises(UserError, match="keeps its last weights alone"):
         export(language_run, tmp_path / "other", checkpoint="best")

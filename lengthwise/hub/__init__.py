@@ -17,10 +17,19 @@ except ImportError as error:
 from lengthwise.hub.cache import LengthwiseCache
 from lengthwise.hub.configuration import LengthwiseConfig
 from lengthwise.hub.model import LengthwiseForCausalLM
+from lengthwise.hub.spelling_tokenizer import LengthwiseSpellingTokenizer
 from lengthwise.hub.tokenizer import LengthwiseTokenizer
 
-__all__ = ["LengthwiseCache", "LengthwiseConfig", "LengthwiseForCausalLM", "LengthwiseTokenizer"]
+__all__ = [
+    "LengthwiseCache",
+    "LengthwiseConfig",
+    "LengthwiseForCausalLM",
+    "LengthwiseSpellingTokenizer",
+    "LengthwiseTokenizer",
+]
 
 _transformers.AutoConfig.register(LengthwiseConfig.model_type, LengthwiseConfig, exist_ok=True)
 _transformers.AutoModelForCausalLM.register(LengthwiseConfig, LengthwiseForCausalLM, exist_ok=True)
-_transformers.AutoTokenizer.register(LengthwiseConfig, LengthwiseTokenizer, exist_ok=True)
+_transformers.AutoTokenizer.register(
+    LengthwiseConfig, LengthwiseTokenizer, slow_tokenizer_class=LengthwiseSpellingTokenizer, exist_ok=True
+)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from lengthwise import __version__
@@ -25,7 +25,8 @@ from lengthwise.errors import RunError, UserError
 from lengthwise.hub.configuration import LengthwiseConfig
 from lengthwise.hub.model import LengthwiseForCausalLM
 from lengthwise.hub.native import native_model, refusal
-from lengthwise.hub.tokenizer import language_tokenizer, task_tokenizer
+from lengthwise.hub.spelling_tokenizer import LengthwiseSpellingTokenizer
+from lengthwise.hub.tokenizer import LengthwiseTokenizer, language_tokenizer, task_tokenizer
 from lengthwise.language.model import load_language_model
 from lengthwise.model.decoder import Decoder
 from lengthwise.placements.choosing import CONSECUTIVE
@@ -40,7 +41,7 @@ language model that is one, else lengthwise."""
 
 SHIM = "modeling_lengthwise.py"
 SHIM_TEXT = '''"""The classes of the installed package lengthwise, for `trust_remote_code=True`."""
-from lengthwise.hub import LengthwiseConfig, LengthwiseForCausalLM, LengthwiseTokenizer  # noqa: F401
+from lengthwise.hub import *  # noqa: F403
 '''
 NATIVE_TOLERANCE = 1e-5
 """Of logits, relative to the largest: other kernels round otherwise."""
@@ -55,7 +56,7 @@ class Source:
     decoder: Decoder
     encodings: list[dict[str, Any]]
     """Tables, cycled over the layers."""
-    tokenizer: PreTrainedTokenizerFast
+    tokenizer: PreTrainedTokenizerBase
     origin: dict[str, Any]
     language: bool
 
@@ -179,9 +180,10 @@ def _add_shim(folder: Path) -> None:
     classes = {"AutoConfig": LengthwiseConfig.__name__, "AutoModelForCausalLM": LengthwiseForCausalLM.__name__}
     write_json(config, {**read_json(config), "auto_map": {auto: f"{module}.{name}" for auto, name in classes.items()}})
     described = read_json(tokenizer)
-    if described["tokenizer_class"] == "LengthwiseTokenizer":
-        described["auto_map"] = {"AutoTokenizer": [None, f"{module}.LengthwiseTokenizer"]}
-        write_json(tokenizer, described)
+    slow, fast = LengthwiseSpellingTokenizer.__name__, LengthwiseTokenizer.__name__
+    if described["tokenizer_class"] in (slow, fast):
+        named = [f"{module}.{each}" if described["tokenizer_class"] == each else None for each in (slow, fast)]
+        write_json(tokenizer, {**described, "auto_map": {"AutoTokenizer": named}})
 
 
 @torch.no_grad()

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Inner
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from lengthwise.data.examples import Part
-from lengthwise.data.tokens import SymbolTokens, Tokens
-from lengthwise.data.vocabulary import END, PAD, TIE, Vocabulary
+from lengthwise.data.published_tokens import PublishedSpeller
+from lengthwise.data.tokens import PieceTokens, SymbolTokens, Tokens
+from lengthwise.data.vocabulary import TIE, Vocabulary
 from lengthwise.errors import UserError
+from lengthwise.hub.spelling_tokenizer import LengthwiseSpellingTokenizer, ids_of, spellings_of
 from lengthwise.language import tokenizer as language
 from lengthwise.seeding import stream
 from lengthwise.tasks.task import Span, Task
@@ -56,24 +58,28 @@ def _words(text: Any) -> Iterable[str]:
             yield from _words(each)
 
 
-def task_tokenizer(task: Task, tokens: Tokens, alone: bool = False) -> PreTrainedTokenizerFast:
+def task_tokenizer(task: Task, tokens: Tokens, alone: bool = False) -> PreTrainedTokenizerBase:
     """Text of a task to the ids that a model of it was trained on, and back.
 
     `alone`: of a class that is loaded without this package; then an unknown word is told less readably.
     """
-    if not isinstance(tokens, SymbolTokens) or tokens.several:
+    special: dict[str, Any] = {"padding_side": "left", "clean_up_tokenization_spaces": False}
+    special |= {"pad_token": tokens.piece(tokens.pad), "eos_token": tokens.piece(tokens.end)}
+    if isinstance(tokens, SymbolTokens) and not tokens.several:
+        cls = PreTrainedTokenizerFast if alone else LengthwiseTokenizer
+        made: PreTrainedTokenizerBase = cls(tokenizer_object=word_level(tokens.vocabulary), **special)
+    elif (isinstance(tokens, PieceTokens) and isinstance(tokens.speller, PublishedSpeller)) or isinstance(
+        tokens, SymbolTokens
+    ):
+        if alone:
+            raise UserError("words of this run have several tokens each, in a way that no tokenizer but ours knows")
+        made = LengthwiseSpellingTokenizer(spellings=spellings_of(tokens), **special)
+    else:
         raise UserError(
-            'only tokens that are symbols (data.tokens = "symbols", a token for each word) are exported; this run has '
-            "others"
+            "the tokens of this run are those of a tokenizer's file, which are not exported: use that file with the "
+            'weights of the run, or train with data.tokens = "symbols" or "published"'
         )
-    made = (PreTrainedTokenizerFast if alone else LengthwiseTokenizer)(
-        tokenizer_object=word_level(tokens.vocabulary),
-        pad_token=PAD,
-        eos_token=END,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-    )
-    _check(made, task, tokens.vocabulary)
+    _check(made, task, tokens)
     return made
 
 
@@ -83,7 +89,8 @@ def word_level(vocabulary: Vocabulary) -> Inner:
     symbols = vocabulary.symbols
     whole = [symbol for symbol in symbols if not symbol.startswith(TIE)]
     ends = sorted((symbol.removeprefix(TIE) for symbol in symbols if symbol.startswith(TIE)), key=len)
-    inner = Inner(models.WordLevel({symbol: index for index, symbol in enumerate(symbols)}))
+    # Its word for unknown ones is none of the vocabulary, so that they are errors.
+    inner = Inner(models.WordLevel({symbol: index for index, symbol in enumerate(symbols)}, unk_token=2 * TIE))
     steps: list[Any] = []
     for end in ends:  # the longest first symbol wins: the shortest end
         # A word that is a symbol as a whole stays one (`Thus,`).
@@ -115,14 +122,14 @@ def language_tokenizer(ours: language.Tokenizer) -> PreTrainedTokenizerFast:
     )
 
 
-def _check(made: PreTrainedTokenizerFast, task: Task, vocabulary: Vocabulary) -> None:
+def _check(made: PreTrainedTokenizerBase, task: Task, tokens: Tokens) -> None:
     """Refuses a tokenizer that makes other ids of what the task writes than the model was trained on."""
     for example, text in texts_of(task):
-        ids = made(text)["input_ids"]
-        if not np.array_equal(ids, example) or made.decode(ids) != text:
+        expected, ids = ids_of(tokens, example), made(text)["input_ids"]
+        if ids != expected or made.decode(ids) != text:
             raise UserError(
                 f"the tokenizer cannot be exported: it would read {text!r} as {made.convert_ids_to_tokens(ids)}, and "
-                f"the model was trained on {[vocabulary.symbol(int(index)) for index in example]}"
+                f"the model was trained on {tokens.pieces(expected)}"
             )
 
 
