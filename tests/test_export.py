@@ -169,9 +169,15 @@ def test_beams_follow_their_rows_through_the_cache(kind: str, tmp_path: Path) ->
 
 
 def test_tokens_are_taken_back_from_the_cache(tmp_path: Path) -> None:
-    """Prompt lookup guesses, and takes back what was wrong."""
-    theirs = saved(decoder_of(KINDS["fox"]), KINDS["fox"], tmp_path)
-    prompt = np.array([5, 6, 7, 5, 6, 7, 5, 6])
+    theirs = saved(decoder_of(KINDS["fox"], "llama"), KINDS["fox"], tmp_path)
+    tokens_BT = tokens_of(2, 9)
+    wrong_BT = torch.cat([tokens_BT[:, :5], tokens_BT[:, :2]], dim=1)
+    kept = theirs(wrong_BT, use_cache=True).past_key_values
+    kept.crop(-2)
+    rest = theirs(tokens_BT[:, 5:], past_key_values=kept).logits
+    torch.testing.assert_close(rest, theirs(tokens_BT).logits[:, 5:], atol=1e-4, rtol=0)
+    # Prompt lookup guesses, and takes back what was wrong.
+    prompt = np.array([5, 6, 8, 5, 6, 8, 5, 6])
     assert generated(theirs, [prompt], 12, prompt_lookup_num_tokens=3) == generated(theirs, [prompt], 12)
     state = saved(decoder_of(KINDS["mamba2"]), KINDS["mamba2"], tmp_path / "state")
     kept = state(tokens_of(1, 4), use_cache=True).past_key_values
