@@ -334,6 +334,7 @@ def test_what_cannot_be_exported_is_told_and_nothing_is_written(finished: tuple[
         ([str(tmp_path), "--to", str(out)], "is not the folder of a run"),
         ([str(run), "--to", str(full)], "is there and not empty"),
         ([str(run), "--to", str(full / "mine")], "is a file"),
+        ([str(run), "--to", "."], "is the current folder; name a new one"),
         ([str(run), "--to", str(out), "--as", "native"], "is no Llama and no SmolLM3: its style is t5"),
     ]
     for words, told in cases:

@@ -42,9 +42,9 @@ app.add_typer(theory_app, name="theory")
 
 
 def named_path(text: str) -> Path:
-    """Of `--out`: nothing is no path, though Python takes it for the current folder."""
+    """Of `--out` and `--to`: nothing is no path, though Python takes it for the current folder."""
     if not text.strip() or any(map(is_odd, text)):
-        raise UserError(f"--out {text!r} names no folder or file; write --out . for the current folder")
+        raise UserError(f"{text!r} names no folder or file; write . for the current folder")
     return Path(text)
 
 

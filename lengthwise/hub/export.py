@@ -101,6 +101,8 @@ def export(run: Path, to: Path, kind: Kind = "auto", checkpoint: str = "") -> Ex
 
 
 def _refuse_target(to: Path) -> None:
+    if to.resolve() == Path.cwd():
+        raise UserError(f"{to} is the current folder; name a new one with --to")
     if to.is_dir() and any(to.iterdir()):
         raise UserError(f"{to} is there and not empty; choose another folder with --to, or delete it")
     if to.exists() and not to.is_dir():
