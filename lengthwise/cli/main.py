@@ -42,9 +42,9 @@ app.add_typer(theory_app, name="theory")
 
 
 def named_path(text: str) -> Path:
-    """Of `--out`: nothing is no path, though Python takes it for the current folder."""
+    """Of `--out` and `--to`: nothing is no path, though Python takes it for the current folder."""
     if not text.strip() or any(map(is_odd, text)):
-        raise UserError(f"--out {text!r} names no folder or file; write --out . for the current folder")
+        raise UserError(f"{text!r} names no folder or file; write . for the current folder")
     return Path(text)
 
 
@@ -361,6 +361,36 @@ def collect_command(
         told = f"unfinished, only their names go along: {names}"
         messages.print(told, style="yellow", markup=False, soft_wrap=True)
     console.print(f"Wrote {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+class ExportedAs(StrEnum):
+    auto = "auto"
+    native = "native"
+    lengthwise = "lengthwise"
+
+
+@app.command("export")
+def export_command(
+    run: Annotated[Path, typer.Argument(help="A run's folder, of a study or of `language train`.")],
+    to: Annotated[Path, typer.Option(parser=named_path, metavar="DIR", help="A new folder.")],
+    checkpoint: Annotated[
+        Checkpoint | None, typer.Option(help="Of a study's run: the last, or the one that is best in validation.")
+    ] = None,
+    kind: Annotated[
+        ExportedAs,
+        typer.Option(
+            "--as",
+            help="native: a Llama or SmolLM3, which loads without lengthwise; lengthwise: our model, which loads after "
+            "`import lengthwise.hub`; auto: native for a language model that is one.",
+        ),
+    ] = ExportedAs.auto,
+) -> None:
+    """Write a trained model as a folder for Hugging Face's Transformers: config, safetensors, tokenizer."""
+    from lengthwise.hub.export import export
+
+    done = export(run, to, kind.value, checkpoint.value if checkpoint else "")
+    told = f"Wrote {done.folder}: {done.architecture}, logits within {done.difference:.1g} of the run's"
+    console.print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -1,8 +1,10 @@
 """Keys, values, their positions and further numbers from earlier calls, so that decoding reads each token once."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -78,3 +80,29 @@ class Cache:
         """Called once all layers have extended, in all loops."""
         for each in (self, *self.later_loops):
             each.used += tokens
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for so many tokens; what is here stays."""
+        more = capacity - self.positions_BC.shape[1]
+        if more > 0:
+            self._replace(lambda kept: F.pad(kept, (0, 0, 0, more)), lambda kept_BC: F.pad(kept_BC, (0, more)))
+
+    def choose_rows(self, chosen: Tensor) -> None:
+        """Makes the batch one of these rows, in this order; a row may be chosen several times, or never."""
+        self._replace(*[lambda kept: kept.index_select(0, chosen)] * 2)
+        for each in (self, *self.later_loops):
+            each.states = {layer: state.index_select(0, chosen) for layer, state in each.states.items()}
+
+    def drop_last(self, tokens: int) -> None:
+        """Forgets the last tokens. What a mixer remembers has no single tokens in it, so no mixer may be here."""
+        if tokens and any(each.states for each in (self, *self.later_loops)):
+            raise ValueError("a layer without attention keeps a state of all tokens, so that none can be taken back")
+        for each in (self, *self.later_loops):
+            each.used -= tokens
+
+    def _replace(self, by_layer: Callable[[Tensor], Tensor], by_token: Callable[[Tensor], Tensor]) -> None:
+        """`by_layer` is given what layers keep of each token (..., C, K), `by_token` numbers of tokens (B, C)."""
+        for each in (self, *self.later_loops):
+            each.keys, each.values = ([by_layer(kept) for kept in part] for part in (each.keys, each.values))
+            each.numbers = {layer: by_layer(kept) for layer, kept in each.numbers.items()}
+            each.positions_BC, each.segments_BC = by_token(each.positions_BC), by_token(each.segments_BC)

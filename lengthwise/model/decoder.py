@@ -133,7 +133,7 @@ class Decoder(nn.Module):
         its right need no mention then, since no earlier token sees them.
         """
         layout = self.layout(tokens_BT, positions_BT, segments_BT, cache, unit=self.unit)
-        self._check(layout.query_positions_BT)
+        self.refuse_positions(layout.query_positions_BT)
         drops = dropout_seed is not None and self.config.dropout > 0
         keys = place_keys(dropout_seed, sum(self.dropout_places())) if drops else None
         return self.unembed(self.hidden(tokens_BT, layout, cache, trace, keys)).float()
@@ -277,7 +277,7 @@ class Decoder(nn.Module):
             consecutive=consecutive and cache is None,
         )
 
-    def _check(self, positions_BT: Tensor) -> None:
+    def refuse_positions(self, positions_BT: Tensor) -> None:
         if self.last_position is None or positions_BT.is_meta:
             return
         smallest, largest = int(positions_BT.min()), int(positions_BT.max())
