@@ -58,8 +58,11 @@ def test_packed_rows_equal_each_sequence_by_hand(
         torch.testing.assert_close(found, read_by_hand(model, tokens, place, hand)[0], rtol=3e-5, atol=3e-5)
 
 
-LIKE_COPE = {"asentmax", "chunk", "fire", "nape", "path", "pope", "sink", "stick-breaking", "logn"}
-"""Eager as CoPE and entmax are, or the same program as ALiBi or SSMax: nothing new for the kernels."""
+LIKE_COPE = {
+    *("asentmax", "chunk", "fire", "nape", "path", "pope", "sink", "stick-breaking", "logn"),
+    *("sandwich", "t5-interpolated", "llama4-temperature"),
+}
+"""Eager as CoPE and entmax are, or the same program as KERPLE or SSMax: nothing new for the kernels."""
 
 
 ELSEWHERE = ("fox", "kerple", "window-rotary-ssmax", "xpos")

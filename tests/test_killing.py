@@ -23,7 +23,7 @@ def test_killed_and_run_again_it_leaves_the_same_files(name: str, world: Path, t
     command = next(each for each in killing.commands(world) if each.name == name)
     count = killing.undisturbed(command, world, tmp_path / "undisturbed")
     assert count > 2, "else the hook sees nothing"
-    for moments in killing.moments_of(count, 3):
+    for moments in killing.moments_of(count, 2):
         killing.kill(command, world, tmp_path / "undisturbed", tmp_path / "killed", moments)
 
 

@@ -1,5 +1,6 @@
 """Rules of the project that can be tests: import direction, the README's tree and commands, names."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -190,13 +191,11 @@ def test_the_extended_pair_does_what_its_page_says(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_module_says_what_it_is(path: Path) -> None:
-    import ast
-
-    text = path.read_text()
-    documentation = ast.get_docstring(ast.parse(text))
-    assert documentation and documentation[0].isupper()
-    assert path.stem not in ("utils", "common", "helpers", "misc")
-    if (lines := len(text.splitlines())) > 350:
-        warnings.warn(f"{path.relative_to(PACKAGE)} has {lines} lines: is it still one concept?", stacklevel=1)
+def test_every_module_says_what_it_is() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        documentation = ast.get_docstring(ast.parse(text))
+        assert documentation and documentation[0].isupper(), path
+        assert path.stem not in ("utils", "common", "helpers", "misc"), path
+        if (lines := len(text.splitlines())) > 350:
+            warnings.warn(f"{path.relative_to(PACKAGE)} has {lines} lines: is it still one concept?", stacklevel=1)
