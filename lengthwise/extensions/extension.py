@@ -13,6 +13,7 @@ from lengthwise.encodings.encoding import Encoding, Geometry
 from lengthwise.encodings.gates import Gates
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
+from lengthwise.model.backend import probe
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -133,13 +134,8 @@ class ExtendedEncoding(Encoding):
 
 def contribution_of(encoding: Encoding) -> Contribution:
     """What an encoding contributes to a short sequence: which parts there are, and functions of position."""
-    device = next((each.device for each in chain(encoding.parameters(), encoding.buffers())), None)
-    last = encoding.last_position
-    positions_BT = torch.arange(4 if last is None else min(4, last + 1), device=device)[None]
-    x_BTD = torch.zeros(1, positions_BT.shape[1], encoding.geometry.width, device=device)
-    layout = AttentionLayout(positions_BT, positions_BT, segments_BT=torch.ones_like(positions_BT), consecutive=True)
     with torch.no_grad():
-        return layout.at_layer(0, x_BTD, encoding.token_numbers(x_BTD)).contribution(encoding)
+        return probe(encoding, encoding.geometry.width).contribution(encoding)
 
 
 def wrapped(encoding: Encoding, extensions: tuple[Extension, ...], embeds: bool = True) -> Encoding:
