@@ -1,7 +1,10 @@
 """Errors that a person can act on: one clear line, no traceback."""
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+
+from lengthwise.words import meant
 
 
 class UserError(Exception):
@@ -28,9 +31,27 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name[:100], sorted(known), n=3, cutoff=ALIKE)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name: the closest known ones, or all of them."""
+MOST_GUESSES = 5
+"""Names that a hint has at most."""
+
+
+def guesses(name: str, known: Iterable[str]) -> list[str]:
+    """What an unknown name may have been meant as: by its meaning, else by its letters, or as a part of a name."""
     known = sorted(known)
-    if close := similar(name, known):
-        return f"did you mean {' or '.join(repr(k) for k in close)}?"
+    if by_meaning := [each for each in meant(name) if each in known]:
+        return by_meaning[:MOST_GUESSES]
+    parts = [each for each in known if name.lower() in re.split(r"[-_.+(]", each.lower())] if name else []
+    return list(dict.fromkeys([*similar(name, known), *parts]))[:MOST_GUESSES]
+
+
+def nearest(name: str, known: Iterable[str], about: Callable[[str], str] | None = None) -> str:
+    """A hint for an unknown name: the closest known ones, or all of them. `about`: what a known one is, in words."""
+    known = sorted(known)
+    if close := guesses(name, known):
+        return f"did you mean {' or '.join(_explained(each, about) for each in close)}?"
     return f"known: {', '.join(known)}" if known else "none are known"
+
+
+def _explained(name: str, about: Callable[[str], str] | None) -> str:
+    said = about(name) if about else ""
+    return f"{name!r} ({said})" if said else repr(name)

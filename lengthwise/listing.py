@@ -35,6 +35,11 @@ def task_rows() -> list[dict[str, Any]]:
     return rows
 
 
+def battery() -> list[str]:
+    """The tasks of the published battery."""
+    return [name for name in registry.tasks.names() if registry.tasks.get(name).published_split]
+
+
 def _chances(task: "Task") -> dict[int, float]:
     """Length -> chance accuracy, the mean over the buckets of that length."""
     found: dict[int, list[float]] = {}
@@ -92,7 +97,7 @@ def study_rows() -> list[dict[str, Any]]:
     for command, studies in {"run": shipped_studies(), "extend study": shipped_extension_studies()}.items():
         for name, path in studies.items():
             table = configuration.load(path)
-            axes = ("tasks", "encodings", "scales", "normalizers", "seeds", "twins")
+            axes = ("tasks", "encodings", "scales", "normalizers", "seeds", "models")
             runs = math.prod(len(table[axis]) for axis in axes if axis in table)
             about = {"summary": table["summary"], "file": str(path), "command": command}
             rows.append({"name": name, "runs": runs, **about})

@@ -9,21 +9,23 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from lengthwise import words
 from lengthwise.door import SMALL, read_bytes, read_text, visible
-from lengthwise.errors import UserError, nearest, similar
+from lengthwise.errors import UserError, guesses, nearest
 
 VARIABLE = "LENGTHWISE_PATH"
 _CHECKSUMS: dict[str, str] = {}
@@ -78,21 +80,40 @@ class Registry:
         """The name that results carry: `RoPE` is `rotary`. A name that nobody knows stays as it is."""
         if name in self.entries:
             return name
-        lower = name.lower()
-        by_lower = {known.lower(): known for known in self.entries}
-        return by_lower.get(lower) or self.aliases.get(lower, name)
+        return self._by_spelling.get(words.plain(name), name)
 
-    def entry(self, name: str) -> Entry:
+    @cached_property
+    def _by_spelling(self) -> dict[str, str]:
+        """Names and aliases without case and separators -> the name. Where two names are alike, neither is meant."""
+        found = {words.plain(alias): name for alias, name in self.aliases.items()}
+        spelled = [words.plain(name) for name in self.entries]
+        return found | {
+            each: name for each, name in zip(spelled, self.entries, strict=True) if spelled.count(each) == 1
+        }
+
+    def entry(self, name: str, also: Mapping[str, str] | None = None) -> Entry:
+        """What is known of `name`. `also`: other names that may stand there, with what they are, for the hint."""
         found = self.entries.get(self.canonical(name))
         if found is None:
             _, *searched = map(str, self._directories())
             where = f"{VARIABLE}: searched {', '.join(searched)}" if searched else f"{VARIABLE} is not set"
-            known = {*self.entries, *self.aliases}
-            if similar(name, known):
-                raise UserError(f"unknown {self.kind} {name!r}; {nearest(name, known)} ({where})")
+            known = {*self.entries, *self.aliases, *(also or {})}
+            if elsewhere := _of_another_kind(name, self):
+                raise UserError(f"unknown {self.kind} {name!r}; {elsewhere} ({where})")
+            if guesses(name, known):
+                hint = nearest(name, known, lambda each: self.about(each) or (also or {}).get(each, ""))
+                raise UserError(f"unknown {self.kind} {name!r}; {hint} ({where})")
             # Most likely one of the user's own: the cause stands before a long list.
-            raise UserError(f"unknown {self.kind} {name!r} ({where}); {nearest(name, known)}")
+            raise UserError(f"unknown {self.kind} {name!r} ({where}); {nearest(name, {*self.entries, *(also or {})})}")
         return found
+
+    def about(self, name: str) -> str:
+        """What `name` is, in a clause; empty where it is not known."""
+        entry = self.entries.get(self.canonical(name))
+        if entry is None:
+            return ""
+        said = first_sentence(entry.summary)
+        return said if entry.name == name else f"{entry.name}: {said}"
 
     def get(self, name: str) -> Any:
         """The class called `name`; imports its file."""
@@ -136,6 +157,24 @@ class Registry:
                 del sys.modules[name]
                 raise
         return sys.modules[name]
+
+
+def first_sentence(text: str) -> str:
+    """Without its full stop."""
+    return re.split(r"\.\s+(?=[A-Z])", text)[0].removesuffix(".")
+
+
+def _of_another_kind(name: str, asked: Registry) -> str:
+    """Where a name is known that is not known here: `yarn` is an extension, not an encoding."""
+    for registry, how in USED_AS.items():
+        if registry.kind == asked.kind:
+            continue
+        with suppress(UserError):  # in files of the user's that were not asked for
+            if (found := registry.canonical(name)) in registry.entries:
+                article = "an" if registry.kind[0] in "aeiou" else "a"
+                said = f"{name!r} is {article} {registry.kind}, {first_sentence(registry.entries[found].summary)!r}"
+                return f"{said}: {how.format(found)}"
+    return ""
 
 
 def _read_entries(file: Path) -> Iterator[Entry]:
@@ -191,7 +230,7 @@ def _refuse_other_folders(root: Path) -> None:
     """A folder in which nothing can be found is a mistake, most often one level too deep."""
     if not root.is_dir():
         raise UserError(f"{VARIABLE} names {str(root)!r}, which is not a folder")
-    folders = [registry.folder for registry in (tasks, encodings, placements, extensions, mixers)]
+    folders = [registry.folder for registry in (tasks, encodings, placements, extensions, mixers, executors, trackers)]
     if not any((root / folder).is_dir() for folder in folders):
         hint = f"; did you mean {str(root.parent)!r}?" if root.name in folders else ""
         told = f"{', '.join(folders[:-1])} or {folders[-1]}"
@@ -246,6 +285,7 @@ def _limited(seconds: float | None) -> Iterator[None]:
     began, others = time.monotonic(), signal.getitimer(signal.ITIMER_REAL)[0] if main else 0.0
     times = main and seconds is not None and not 0 < others <= seconds
     hears = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    deaf = main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # in the background: nobody can press Ctrl-C
     pressed = False
 
     def late(_number: int, _frame: FrameType | None) -> None:
@@ -266,7 +306,7 @@ def _limited(seconds: float | None) -> Iterator[None]:
     except SystemExit as error:
         raise _Ended("it ends the program") from error
     except KeyboardInterrupt as error:
-        if pressed or not hears:
+        if pressed or not (hears or deaf):
             raise
         raise _Ended("it ends the program") from error
     finally:
@@ -288,8 +328,19 @@ def file_of(cls: type) -> str:
     return getattr(sys.modules.get(cls.__module__), "__file__", None) or cls.__module__
 
 
-tasks = Registry("task", "tasks")
-encodings = Registry("encoding", "encodings", {"rope": "rotary", "nope": "none", "ape": "sinusoidal", "cable": "fox"})
-extensions = Registry("extension", "extensions", {"pi": "position-interpolation", "linear": "position-interpolation"})
+tasks = Registry("task", "tasks", words.TASKS)
+encodings = Registry("encoding", "encodings", words.ENCODINGS)
+extensions = Registry("extension", "extensions", words.EXTENSIONS)
 placements = Registry("placement", "placements")
-mixers = Registry("mixer", "mixers")
+mixers = Registry("mixer", "mixers", words.MIXERS)
+executors = Registry("executor", "executors")
+trackers = Registry("tracker", "trackers")
+
+USED_AS = {
+    tasks: "name it among the tasks, --set \"tasks=['{}']\"",
+    encodings: "name it among the encodings, --set \"encodings=['{}']\"",
+    extensions: "it is for trained models, lengthwise extend perplexity RUN --extension {}",
+    placements: "--set data.placement={}",
+    mixers: "name it among the encodings, --set \"encodings=['{}']\"",
+}
+"""How a thing is named, for people who name it elsewhere."""

@@ -1,4 +1,4 @@
-"""A study says what to compare: tasks x encodings x seeds, one model, one recipe. It expands into runs."""
+"""A study says what to compare: tasks x encodings x seeds x grid, one model, one recipe. It expands into runs."""
 
 import hashlib
 import json
@@ -14,15 +14,29 @@ from lengthwise.data.tokens import Tokens
 from lengthwise.door import refuse_odd, visible
 from lengthwise.encodings.choice import EncodingChoice, is_mixer, read_encoding, read_method, tables_of
 from lengthwise.errors import UserError, nearest
+from lengthwise.grid import (
+    GRID,
+    SECTIONS,
+    Axes,
+    GridPoint,
+    at_first_point,
+    flat,
+    nested,
+    points,
+    read_grid,
+    without_axes,
+)
 from lengthwise.model.config import ModelConfig, with_size
 from lengthwise.placements.choosing import CONSECUTIVE
 from lengthwise.records.claims import CLAIM, Claim, read_claim
 from lengthwise.records.names import refuse_unfit
+from lengthwise.records.points import grid_words
 from lengthwise.tasks.check import check
 from lengthwise.tasks.choosing import make_task, task_table
 from lengthwise.tasks.task import Span, Task
 from lengthwise.training.limits import refuse_large_sets, refuse_long
 from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.words import spelled
 
 SHIPPED = Path(__file__).parent / "studies"
 SHIPPED_EXTENSIONS = Path(__file__).parent / "context_extension"
@@ -79,8 +93,11 @@ class Run:
     training: TrainingConfig
     called: str = ""
     """What results call its task, where that is not the task's own title."""
+    grid: Mapping[str, Any] = field(default_factory=dict)
+    """Those of its settings that its study varies; all of them are also in the sections above."""
 
     def table(self) -> dict[str, Any]:
+        """Its settings, as they are recorded with every result."""
         return {
             "task": self.task,
             "encoding": list(self.encoding.layers),
@@ -93,6 +110,7 @@ class Run:
 
     @cached_property
     def fingerprint(self) -> str:
+        """A hash of everything that can change its numbers."""
         data = dict(_table(self.data))
         if self.data.tokens_sha256:
             data["tokens"] = "file"
@@ -112,8 +130,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """For people: unique within a study."""
-        return f"{self.title}/{self.encoding.label}/seed-{self.seed}"
+        """Task, encoding, point of the grid and seed, such as `copy.repeat/alibi/seed-1`; unique within a study."""
+        return "/".join([self.title, self.encoding.label, *([self.point] if self.grid else []), f"seed-{self.seed}"])
+
+    @property
+    def point(self) -> str:
+        """Its place in the grid, such as `layers=4,learning_rate=0.001`; empty without one."""
+        return grid_words(self.grid)
 
     @cached_property
     def title(self) -> str:
@@ -131,9 +154,11 @@ class Run:
         return {file: checksum for known, name in parts for file, checksum in known.outside(name).items()}
 
     def make_task(self) -> Task:
+        """The task that it is trained on."""
         return make_task(self.task)
 
     def make_tokens(self) -> Tokens:
+        """How symbols of its task become tokens."""
         return self.data.make_tokens(self.make_task())
 
 
@@ -147,7 +172,7 @@ def _table(settings: ModelConfig | DataConfig | TrainingConfig) -> dict[str, Any
 class Study:
     """The settings of a study file; `tasks` and `encodings` are names, or tables of a name and settings.
 
-    A task's table may also hold settings of its own, those that OWN names.
+    A task's table may also hold settings of data and training for this task alone, such as `scratchpad`.
     """
 
     name: str
@@ -158,17 +183,20 @@ class Study:
     scales: tuple[Any, ...] = (NOTHING,)
     """Methods of the kind `scale`; every encoding meets every one. `none` adds nothing."""
     normalizers: tuple[Any, ...] = (SOFTMAX,)
-    """Likewise of the kind `normalizer`; `softmax` is what attention has anyhow."""
+    """Methods of the kind `normalizer`; every encoding meets every one. `softmax` changes nothing."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    grid: Any = field(default=None, metadata={configuration.YOUNGER: True})
+    """Settings of `model`, `data` and `training` -> their values; those three are what the first values make them."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, GRID, read_grid(self.grid) or None)
         for what in ("tasks", "encodings", "seeds", "scales", "normalizers"):
             chosen = getattr(self, what)
             if not chosen:
                 raise ValueError(f"{what} must name at least one")
-        several = (self.tasks, self.encodings, self.scales, self.normalizers, self.seeds)
+        several = (self.tasks, self.encodings, self.scales, self.normalizers, self.seeds, *self.axes.values())
         if (count := math.prod(map(len, several))) > MOST_RUNS:
             raise ValueError(f"a study has at most {MOST_RUNS:,} runs, not {count:,}; cut it into several")
         for what, shown in (("tasks", self.titles), ("encodings", self.labels), ("seeds", list(self.seeds))):
@@ -180,28 +208,52 @@ class Study:
             raise ValueError(f"seeds must be 0 or more, not {least}")
         refuse_unfit(self.name, "name")
         for task in self.tasks:
-            choice = self.choice(task)
-            made = make_task(choice.task)
-            refuse_long(choice.title, choice.data, made)
-            spans = choice.data.spans(made)
-            refuse_large_sets(choice.title, choice.data, choice.training, made)
-            _check_task(json.dumps(choice.task, sort_keys=True), *spans)
+            self._refuse_both(task)
+            for data, training in dict.fromkeys((point.data, point.training) for point in self.points):
+                choice = self.choice(task, data, training)
+                made = make_task(choice.task)
+                refuse_long(choice.title, choice.data, made)
+                spans = choice.data.spans(made)
+                refuse_large_sets(choice.title, choice.data, choice.training, made)
+                _check_task(json.dumps(choice.task, sort_keys=True), *spans)
+
+    def _refuse_both(self, task: Any) -> None:
+        """Refuses a setting that the grid varies and that a task has for itself: one of them would be ignored."""
+        own = configuration.in_full(task) if isinstance(task, Mapping) else {}
+        for kind, keys in OWN.items():
+            for key in keys:
+                if key in own and f"{kind}.{key}" in self.axes:
+                    named = f"task {visible(str(own.get('name', '')), 60)}"
+                    raise ValueError(f"{named} has {key} for itself, and the grid varies {kind}.{key}; leave one out")
+
+    @property
+    def axes(self) -> Axes:
+        """Of its grid; empty without one."""
+        return self.grid or {}
+
+    @cached_property
+    def points(self) -> tuple[GridPoint, ...]:
+        """Of its grid; one without values where there is none."""
+        return points(self.axes, self.model, self.data, self.training)
 
     @property
     def titles(self) -> list[str]:
         """What tables call the tasks."""
         return [self.choice(task).title for task in self.tasks]
 
-    def choice(self, task: str | Mapping[str, Any]) -> TaskChoice:
-        """A task's table without its own settings, and the study's settings with them."""
+    def choice(
+        self, task: str | Mapping[str, Any], data: DataConfig | None = None, training: TrainingConfig | None = None
+    ) -> TaskChoice:
+        """A task's table without its own settings, and the study's settings with them; or those of a grid point."""
+        data, training = data or self.data, training or self.training
         if not isinstance(task, Mapping):
-            return TaskChoice(make_task(task).title, task, self.data, self.training)
+            return TaskChoice(make_task(task).title, task, data, training)
         task = configuration.in_full(task)
         own = {kind: {key: task[key] for key in keys if key in task} for kind, keys in OWN.items()}
         rest = {key: value for key, value in task.items() if not any(key in settings for settings in own.values())}
         where = f"task {task.get('name', '')}"
-        data = configuration.read(DataConfig, {**configuration.table(self.data), **own["data"]}, where)
-        training = configuration.read(TrainingConfig, {**configuration.table(self.training), **own["training"]}, where)
+        data = configuration.read(DataConfig, {**configuration.table(data), **own["data"]}, where)
+        training = configuration.read(TrainingConfig, {**configuration.table(training), **own["training"]}, where)
         told = [str(own["data"]["scratchpad"])] if "scratchpad" in own["data"] else []
         told += [f"{Path(data.tokens).stem} tokens"] if "tokens" in own["data"] else []
         if "prefix_tokens" in own["data"] or "separator_tokens" in own["data"]:
@@ -231,13 +283,17 @@ class Study:
 
     def runs(self) -> list[Run]:
         """Every combination, with all settings resolved. Imports the encodings, and so torch."""
-        choices = [(choice, task_table(choice.task)) for choice in map(self.choice, self.tasks)]
-        runs = [
-            Run(table, encoding, seed, self.model, choice.data, choice.training, choice.title)
-            for encoding in [method.resolved() for method in self.methods()]
-            for choice, table in choices
-            for seed in self.seeds
-        ]
+        encodings, titles = [method.resolved() for method in self.methods()], self.titles
+        runs: list[Run] = []
+        for point in self.points:
+            choices = [self.choice(task, point.data, point.training) for task in self.tasks]
+            tables = [task_table(choice.task) for choice in choices]
+            runs += [
+                Run(table, encoding, seed, point.model, choice.data, choice.training, title, point.values)
+                for encoding in encodings
+                for choice, table, title in zip(choices, tables, titles, strict=True)
+                for seed in self.seeds
+            ]
         named: dict[str, str] = {}
         for run in runs:
             if run.fingerprint in named:
@@ -245,10 +301,15 @@ class Study:
             named[run.fingerprint] = run.name
         return runs
 
+    def table(self) -> dict[str, Any]:
+        """The study as its file could hold it: `study_from` makes the same of it."""
+        table = configuration.table(self)
+        return table | {section: without_axes(section, table[section], self.axes) for section in SECTIONS}
+
     def description(self) -> dict[str, Any]:
         """What a study's folder says of it: the settings, and the order in which tables show things."""
         return {
-            **configuration.table(self),
+            **self.table(),
             "task_order": self.titles,
             "encoding_order": self.labels,
         }
@@ -265,6 +326,7 @@ def shipped_extension_studies() -> dict[str, Path]:
 def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
     """A shipped study by its name, or any study by its file; `assignments` as in `--set training.steps=2000`."""
     shipped = shipped_studies()
+    name = spelled(name, {**shipped, **shipped_extension_studies()}) or name
     if name in shipped:
         path = shipped[name]
     elif Path(name).suffix == ".toml":
@@ -272,15 +334,36 @@ def load_study(name: str, assignments: Iterable[str] = ()) -> Study:
     elif name in shipped_extension_studies():
         raise UserError(f"{name} is run by another command: lengthwise extend study {name} --corpus TEXTS --out OUT")
     else:
-        raise UserError(f"unknown study {visible(name)!r}; {nearest(name, shipped)} (a file must end in .toml)")
+        raise UserError(
+            f"unknown study {visible(name)!r}; {nearest(name, shipped, summary_of)} (a file must end in .toml)"
+        )
     table = {"name": path.stem, **configuration.load(path)}
     if isinstance(table.get("tasks"), list):
         table["tasks"] = [_beside(path, task) for task in table["tasks"]]
     claim = read_claim(table.pop(CLAIM)) if CLAIM in table else None
-    study = study_from(configuration.override(table, assignments))
+    assignments = list(assignments)
+    if GRID in table:
+        table[GRID] = nested(table[GRID])
+    table = configuration.with_changes_told(configuration.override(table, assignments), assignments)
+    _refuse_varied(assignments, flat(table.get(GRID)))
+    study = study_from(table)
     if claim and not assignments:  # which may leave out what it speaks of
         claim.refuse_unknown(study.titles, study.labels)
     return study
+
+
+def _refuse_varied(assignments: Iterable[str], varied: Mapping[str, Any]) -> None:
+    """Refuses to set what the grid varies: the grid would win, and nobody would know."""
+    for assignment in assignments:
+        path = assignment.partition("=")[0].strip()
+        if (named := next(iter(flat({path: []})))) in varied:
+            raise UserError(f"--set {path}: the study's grid varies it; use --set grid.{named}=[...]")
+
+
+def summary_of(name: str) -> str:
+    """What a shipped study says of itself, without its full stop."""
+    table = configuration.load({**shipped_studies(), **shipped_extension_studies()}[name])
+    return str(table["summary"]).removesuffix(".")
 
 
 def claim_of(path: Path) -> Claim | None:
@@ -301,7 +384,7 @@ def _beside(study: Path, task: Any) -> Any:
 def study_from(table: Mapping[str, Any]) -> Study:
     """A study from a plain table, as a study file holds it."""
     refuse_odd(table, "the study")
-    table = dict(table)
+    table = at_first_point(table, read_grid(table.get(GRID)))
     if isinstance(table.get("model", {}), Mapping):
         table["model"] = with_size(dict(table.get("model", {})))
     return configuration.read(Study, table, "")

@@ -16,20 +16,26 @@ import numpy as np
 import pytest
 from rich.console import Console
 from synthetic import write_battery
+from typer.testing import CliRunner
 
+from lengthwise.cli.main import app
 from lengthwise.errors import UserError
 from lengthwise.model.config import ModelConfig
 from lengthwise.records.comparison import compare
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 from lengthwise.records.rows import ROWS, Results, collect, load_results
 from lengthwise.report.export import write_report
+from lengthwise.report.figures.drawing import number
 from lengthwise.report.figures.length_curves import accuracy_by_length, panel
-from lengthwise.report.figures.palette import DARK_PALETTE, DARK_SCALE, PALETTE, contrast, shade, text_on
+from lengthwise.report.figures.opening import NARROW, WIDE, opening_figure
+from lengthwise.report.figures.palette import DARK_PALETTE, DARK_SCALE, PALETTE, contrast, diverging, shade, text_on
 from lengthwise.report.model import summaries
 from lengthwise.report.model.accuracy_tables import pair_tables
+from lengthwise.report.model.difference_tables import difference_table
 from lengthwise.report.model.length_curves import curves_of
 from lengthwise.report.model.length_tables import length_values
 from lengthwise.report.model.numbers import digits
+from lengthwise.report.model.opening import Opening, where_it_falls
 from lengthwise.report.model.ranking_table import ranking_table
 from lengthwise.report.model.settings import inner_width, resolved_settings
 from lengthwise.report.terminal.show import lengths
@@ -456,12 +462,14 @@ def test_every_format(results: Results, tmp_path: Path) -> None:
 
 
 def test_encodings_never_look_alike() -> None:
-    from lengthwise.report.figures.palette import FAMILIAR, styles
+    from lengthwise.report.figures.palette import KNOWN, styles
 
-    many = [*FAMILIAR, *(f"rotary(fraction={i / 40})" for i in range(40))]
-    assert len(set(styles(many).values())) == len(many)
-    assert len({colour for colour, _ in styles([*FAMILIAR, "new", "newer"]).values()}) == 8
-    assert styles(["rotary"])["rotary"] == styles(["none", "mine", "rotary"])["rotary"]
+    many = [*KNOWN, *(f"rotary(fraction={i / 40})" for i in range(56 - len(KNOWN)))]
+    assert len(set(styles(many).values())) == len(many) == 56
+    assert len({colour for colour, _ in styles([*KNOWN[:6], "new", "newer"]).values()}) == 8
+    for name in KNOWN:  # the same on every page
+        assert styles([name])[name] == styles(["none", "mine", *KNOWN])[name]
+    assert styles(["mine"])["mine"] == styles(["fox", "mine"])["mine"]
 
 
 def test_numbers_on_the_heat_map_can_be_read() -> None:
@@ -768,3 +776,50 @@ def test_terminal_needs_no_charts() -> None:
     loaded = "{'altair', 'torch', 'jinja2'} & set(sys.modules)"
     code = f"import sys, lengthwise.report.terminal.show; assert not {loaded}"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("means", "said"),
+    [
+        ([1.0, 0.9, 0.6, 0.2], "falls below one half at length 5, 1.7 times the longest training length."),
+        ([1.0, 0.4, 0.3, 0.2], "falls below one half at length 3, within the lengths of training."),
+        ([0.1, 0.9, 0.6, 0.7], "stays above one half up to length 5, 1.7 times the longest training length, the end"),
+        ([0.1, 0.9, 0.3, 0.7], "falls below one half at length 4, 1.3 times the longest training length."),
+        ([0.3, 0.2, 0.1, 0.0], "is below one half at every length."),
+    ],
+)
+def test_the_opening_says_where_the_best_falls(means: list[float], said: str) -> None:
+    found = Opening(["copy.repeat"], 3.0, {"none": [*zip([2.0, 3.0, 4.0, 5.0], means, strict=True)]}, False)
+    assert where_it_falls("none", found).startswith(f"“none” {said}")
+
+
+def test_the_border_of_the_opening_picture_lies_behind_the_last_length_of_training() -> None:
+    found = Opening(["copy.repeat"], 3.0, {"none": [(2.0, 1.0), (3.0, 1.0), (4.0, 0.5), (5.0, 0.1)]}, False)
+    for frame in (WIDE, NARROW):
+        body = opening_figure(found, ["none"], frame).body
+        border = frame.left + (3.5 - 2) / 3 * (frame.right - frame.left)
+        assert f'<path d="M{number(border)},{frame.top - 6}L{number(border)},{frame.bottom}"' in body
+
+
+def test_a_scale_of_0_has_the_colour_of_the_least_not_that_of_1() -> None:
+    dark, white, light = diverging(1 / 4, 4), diverging(1, 4), diverging(4, 4)
+    assert len({dark, white, light}) == 3
+    assert diverging(0, 4) == dark and diverging(0.01, 4) == dark and diverging(1, 1) == white
+
+
+def test_differences_are_from_the_baseline_that_is_asked_for(tmp_path: Path) -> None:
+    write_battery(tmp_path, ["copy.repeat"], encodings=("none", "rotary", "alibi"))
+    results = load_results(tmp_path).against("RoPE")
+    table = difference_table(results)
+    assert table.title.startswith("Accuracy on unseen lengths minus that of rotary")
+    means = {row[0]: row[2] for row in table.values}
+    accuracies = results.accuracies()
+    for encoding in ("none", "alibi"):
+        pairs = accuracies["copy.repeat", encoding], accuracies["copy.repeat", "rotary"]
+        expected = sum(pairs[0][seed] - pairs[1][seed] for seed in pairs[0]) / len(pairs[0])
+        assert means[encoding] == pytest.approx(expected, abs=1e-4)
+    assert means.keys() == {"none", "alibi"}
+    with pytest.raises(UserError, match=r"--baseline rotory: no run has it; did you mean 'rotary'"):
+        results.against("rotory")
+    shown = CliRunner().invoke(app, ["show", str(tmp_path), "--baseline", "RoPE"]).stdout
+    assert "Accuracy on unseen lengths minus that of rotary" in shown

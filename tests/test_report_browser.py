@@ -17,7 +17,7 @@ from synthetic_analysis import write_analysis
 from lengthwise.records.files import read_rows, write_rows
 from lengthwise.records.findings import load_analysis
 from lengthwise.records.operand_pairs import bucket_of
-from lengthwise.records.rows import load_results
+from lengthwise.records.rows import Results, load_results
 from lengthwise.report.html import findings as why_page
 from lengthwise.report.html.page import BYTES, write_page
 
@@ -37,6 +37,7 @@ pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs /usr/bin/ch
 TABS = ["Overview", "By length", "Tasks × encodings", "Published", "Differences", "Failures", "Runs", "Method"]
 
 CONTRASTS = (Path(__file__).parent / "contrasts.js").read_text()
+CUT = (Path(__file__).parent / "cut.js").read_text()
 ACCESSIBILITY = (Path(__file__).parent / "accessibility.js").read_text()
 
 
@@ -116,6 +117,7 @@ def test_every_tab_shows_and_can_be_read(battery: Path, browser: Any, width: int
             wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             assert tab.evaluate(wider) <= 0, f"{name} scrolls sideways at {width} pixels"
             assert tab.evaluate(CONTRASTS) == [], name
+            assert tab.evaluate(CUT) == [], name
 
 
 NAMES = """() => [...document.querySelectorAll("[role=tabpanel] tbody th:first-child:not([colspan])")]
@@ -229,6 +231,11 @@ def test_runs_are_filtered_and_described(battery: Path, browser: Any) -> None:
         assert (table[0]["device"], table[0]["seconds"]) == ("NVIDIA H200", "60")
         panel.get_by_role("button", name="parity/rotary/seed-2").click()
         dialog = tab.get_by_role("dialog", name="parity/rotary/seed-2")
+        assert dialog.get_by_role("row", name="learning rate").inner_text().split() == ["learning", "rate", "0.0003"]
+        assert dialog.get_by_role("row", name="outcome").inner_text().split("\t")[-1] == "not learned"
+        losses = dialog.get_by_role("img", name="Training loss")
+        assert losses.count() == 0, "these runs have no log"
+        dialog.get_by_text("As JSON").click()
         assert json.loads(dialog.locator("pre").inner_text())["settings"]["training"]["learning_rate"] == 3e-4
         tab.keyboard.press("Escape")
         assert not dialog.is_visible()
@@ -236,6 +243,73 @@ def test_runs_are_filtered_and_described(battery: Path, browser: Any) -> None:
             panel.get_by_label(name).select_option("")
         panel.get_by_label("Search").fill("addition seed-3 t5")
         assert rows.count() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_run_is_a_card_with_its_curves(
+    finished: tuple[Path, Results], browser: Any, tmp_path: Path, width: int
+) -> None:
+    write_page(finished[1], tmp_path / "report.html")
+    with Watched(browser, tmp_path / "report.html", width) as tab:
+        overview = tab.get_by_role("tabpanel")
+        shown = [
+            each for each in ("opening", "opening-narrow") if overview.locator(f"svg[data-figure={each}]").is_visible()
+        ]
+        assert shown == ["opening" if width > 600 else "opening-narrow"]
+        letters = overview.locator("svg[data-figure^=opening]:visible text").first
+        assert letters.bounding_box()["height"] >= 11, "letters that can be read"
+        choose(tab, "Runs").locator("#run-table tbody button").first.click()
+        dialog = tab.locator("#run-dialog")
+        for name in ("Exact match at each validation", "Training loss"):
+            drawing = dialog.get_by_role("img", name=name)
+            frame = drawing.bounding_box()
+            assert drawing.locator("path[fill=none]").count() >= 1
+            for letters in drawing.locator("text").all():
+                box = letters.bounding_box()
+                assert box["x"] >= 0 and box["x"] + box["width"] <= frame["x"] + frame["width"] + 1 <= width, name
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", dialog.get_by_role("row", name="started").locator("td").inner_text()
+        )
+
+
+@pytest.mark.slow
+def test_tables_are_sorted(battery: Path, browser: Any) -> None:
+    with Watched(browser, battery) as tab:
+        panel = choose(tab, "Runs")
+        names, unseen = (panel.locator(f"#run-table tbody tr > :nth-child({column})") for column in (1, 2))
+        before = names.all_inner_texts()
+        heading = panel.get_by_role("columnheader", name="unseen")
+        heading.get_by_role("button").click()
+        values = list(map(float, unseen.all_inner_texts()))
+        assert values == sorted(values, reverse=True) and len(set(values)) > 2
+        assert heading.get_attribute("aria-sort") == "descending"
+        heading.get_by_role("button").click()
+        assert list(map(float, unseen.all_inner_texts())) == sorted(values)
+        heading.get_by_role("button").click()
+        assert names.all_inner_texts() == before
+        panel.get_by_role("columnheader", name="run").get_by_role("button").click()
+        assert names.all_inner_texts() == sorted(before) != before
+
+
+@pytest.mark.slow
+def test_it_opens_with_a_sentence_and_a_picture_that_can_be_enlarged(battery: Path, browser: Any) -> None:
+    with Watched(browser, battery) as tab:
+        overview = tab.get_by_role("tabpanel")
+        assert re.match(
+            r"Over 3 tasks, each encoding is right on .* “none” (falls|stays)", overview.locator("p").first.inner_text()
+        )
+        figure = overview.locator("svg[data-figure=opening]")
+        small = figure.bounding_box()
+        assert small and small["y"] < 500
+        figure.click()
+        dialog = tab.locator("#figure-dialog")
+        large = dialog.locator("svg").bounding_box()
+        assert dialog.is_visible() and large and large["width"] > 1.3 * small["width"]
+        dialog.get_by_role("button", name="Close").click()
+        assert not dialog.is_visible()
+        overview.get_by_role("button", name="Enlarge opening").click()
+        assert dialog.is_visible()
 
 
 @pytest.mark.slow
@@ -426,6 +500,7 @@ def test_findings_show_and_can_be_read(analysed: Path, browser: Any, width: int,
             wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             assert tab.evaluate(wider) <= 0, f"{name} scrolls sideways at {width} pixels"
             assert tab.evaluate(CONTRASTS) == [], name
+            assert tab.evaluate(CUT) == [], name
         assert tab.evaluate(ACCESSIBILITY) == []
 
 
@@ -570,7 +645,7 @@ def test_hostile_names_do_nothing(browser: Any, tmp_path: Path, monkeypatch: pyt
             tab.wait_for_function(f"wanted => {shown} === wanted", arg=value)
         runs = choose(tab, "Runs")
         runs.locator("#run-table tbody button").first.click()
-        assert "window.hacked" in tab.locator("#run-text").inner_text()
+        assert "window.hacked" in (tab.locator("#run-card pre").text_content() or "")
         tab.locator("#run-close").click()
         for button in runs.locator("button.download").all():
             rows = csv.reader(downloaded(tab, button).splitlines())

@@ -13,32 +13,36 @@ import numpy as np
 import pytest
 from click.testing import Result
 from safetensors.numpy import save_file
-from test_report_browser import ACCESSIBILITY, CHROMIUM, CONTRASTS, NAMES, Watched, browser, choose, downloaded
+from test_report_browser import ACCESSIBILITY, CHROMIUM, CONTRASTS, CUT, NAMES, Watched, browser, choose, downloaded
 from typer.testing import CliRunner
 
 from lengthwise.cli.main import app
-from lengthwise.context_extension.table import TableSettings, lines
+from lengthwise.context_extension.extension_study import load_extension_study
 from lengthwise.errors import UserError
-from lengthwise.records.directory import plain
 from lengthwise.records.files import write_json, write_rows
+from lengthwise.records.names import path_part
 from lengthwise.records.published_ratios import ratios
-from lengthwise.report.figures.context_extension import ratio_figures
+from lengthwise.report.context_extension_export import write_extension_report
+from lengthwise.report.figures.context_extension import look_figures, ratio_figures
 from lengthwise.report.html.context_extension import content, write_extension_page
-from lengthwise.report.model.context_extension import line_words, load_extension_rows
+from lengthwise.report.model.context_extension import line_words, load_extension_rows, load_extension_tables
 from lengthwise.report.model.context_extension_claims import claims
-from lengthwise.report.model.context_extension_tables import extension_values
+from lengthwise.report.model.context_extension_tables import extension_values, look_table, ratio_table
+from lengthwise.report.model.table import Cell
 from lengthwise.report.model.table_csv import to_csv
 
 __all__ = ["browser"]
 TRAINED = 512
-SETTINGS = TableSettings()
+(STUDY,) = load_extension_study("headscale-small")
+LINES, TIMES = STUDY.all_lines, STUDY.measure.times
 BEST = {TRAINED * times: 1 + 0.3 * math.log(times) for times in (2, 4, 8, 16)}
-LINES = lines(SETTINGS, TRAINED, BEST)
+SCALED = [line for line in LINES if line.fit is not None and line.fit.get("head_scale", True)]
+HEADS = sum(36 if line.fit and line.fit.get("scales", "head") == "head" else 6 for line in SCALED)
 LEARNED = {"none": 2.0, "uniform-scale": 1.4, "head-scale": 1.1}
 """How fast perplexity grows with each doubling beyond what a line is made for."""
 
 
-def growth(line: str, times: int) -> float:
+def growth(line: str, times: float) -> float:
     """A made-up ratio: 1 up to the length that a line is made for, then worse with every doubling."""
     held = re.search(r"for (\d+)x", line)
     until = int(held.group(1)) if held else 1
@@ -47,49 +51,78 @@ def growth(line: str, times: int) -> float:
     return 1.02 * slope ** max(0.0, math.log2(times / until)) + worse if times > 1 else 1.0 + worse
 
 
+def right(line: str, times: float) -> int:
+    """Of ten keys."""
+    return round(9 / growth(line, times)) - ("floor" in line) - 2 * ("start" in line)
+
+
 LOSS = {"loss": 4.6, "standard_error": 0.1, "perplexity": 99.0}
 
 
-def write_table(folder: Path, passkeys: bool = True, fits: bool = True, entropy: bool = True) -> Path:
+def write_table(
+    folder: Path,
+    passkeys: bool = True,
+    fits: bool = True,
+    entropy: bool = True,
+    seed: int | None = None,
+    targets: str = "0123456789ab",
+    worse: float = 1.0,
+) -> Path:
+    """`worse`: what the perplexity of everything but the models as trained is multiplied by."""
+
+    def perplexity(line: str, times: float) -> float:
+        return 30 * growth(line, times) * (worse if times > 1 else 1)
+
     rows = [
-        {"line": line.name, "family": line.family, "times": times, "context": times * TRAINED, "tokens": 65_536,
-         "loss": math.log(30 * growth(line.name, times)), "standard_error": 0.01,
-         "perplexity": 30 * growth(line.name, times)}
+        {"line": line.name, "family": line.model, "times": times, "context": round(times * TRAINED), "tokens": 65_536,
+         "loss": math.log(perplexity(line.name, times)), "standard_error": 0.01, "targets": targets,
+         "perplexity": perplexity(line.name, times)}
         for line in LINES
-        for times in SETTINGS.times
+        for times in TIMES
     ]  # fmt: skip
     folder.mkdir(parents=True)
     write_rows(folder / "perplexity.jsonl", rows)
+    about = {"study": "headscale-small", "summary": "", "grid": {}, "seed": seed}
     write_json(
         folder / "table.json",
-        {"settings": {"times": list(SETTINGS.times), "steps": 200}, "models": {}, "trained": TRAINED},
-    )
+        {"settings": {"times": list(TIMES), "windows": 200}, "models": {}, "about": about,
+         "trained": {"none": TRAINED, "rotary": TRAINED}},
+    )  # fmt: skip
+    (folder / "uniform").mkdir()
     write_json(
-        folder / "uniform.json",
+        folder / "uniform/none.json",
         {"trained": TRAINED, "best": {str(n): best for n, best in BEST.items()}, "slope": 0.3, "determination": 0.99,
          "losses": {str(n): [[1.0, 4.0], [best, 3.5]] for n, best in BEST.items()}},
     )  # fmt: skip
+    heads = [
+        {"line": line.name, "family": line.model, "targets": targets, "times": times, "context": round(times * TRAINED),
+         "layer": layer, "head": head, "n": 8, "bits": 3 + math.log2(times), "distance": 100 * times, "first": 0.25,
+         "near": 0.5, "far": 0.25 / times, "beyond": 0.25 - 0.25 / times}
+        for line in LINES for times in TIMES for layer in range(2) for head in range(2)
+    ]  # fmt: skip
+    write_rows(folder / "heads.jsonl", heads)
     if passkeys:
         keys = [
-            {"line": line.name, "family": line.family, "length": times * TRAINED, "depth": depth / 9, "n": 10,
-             "correct": round(9 / growth(line.name, times)) - ("floor" in line.name) - 2 * ("start" in line.name)}
+            {"line": line.name, "family": line.model, "length": round(times * TRAINED), "depth": depth / 9, "n": 10,
+             "targets": targets,
+             "correct": max(0, right(line.name, times))}
             for line in LINES
-            for times in SETTINGS.times
+            for times in TIMES
             for depth in range(10)
         ]  # fmt: skip
         write_rows(folder / "passkey.jsonl", keys)
     for line in LINES if fits else []:
         if line.fit is not None:
-            place = folder / "fits" / plain(line.name)
+            place = folder / "fits" / path_part(line.name)
             place.mkdir(parents=True)
-            numbers = 36 if line.fit.head_scale else 16_900_000
-            facts = {"settings": {"length": 1024, "steps": 2, "head_scale": line.fit.head_scale},
-                     "model": {"name": line.family, "checksum": 1, "trained": TRAINED},
-                     "trained_numbers": numbers, "seconds": 4.2,
+            scaled, columns = line.fit.get("head_scale", True), 6 if line.fit.get("scales", "head") == "head" else 1
+            facts = {"settings": {"length": 1024, "steps": 2, "head_scale": scaled},
+                     "model": {"name": line.model, "checksum": 1, "trained": TRAINED},
+                     "trained_numbers": 6 * columns if scaled else 16_900_000, "seconds": 4.2,
                      "losses": [4.0, 3.5], "hardware": {"device": "cpu"}}  # fmt: skip
             write_json(place / "fit.json", facts)
-            if line.fit.head_scale:
-                scales_LH = 1 + np.arange(36, dtype=np.float32).reshape(6, 6) / 40
+            if scaled:
+                scales_LH = 1 + np.arange(6 * columns, dtype=np.float32).reshape(6, columns) / 40
                 save_file({"scales_LH": scales_LH}, place / "learned.safetensors")
     if entropy:
         bits = [
@@ -115,7 +148,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Path:
-    write_extension_page(load_extension_rows(folder), folder.parent / "report.html")
+    write_extension_page([load_extension_rows(folder)], folder.parent / "report.html")
     return folder.parent / "report.html"
 
 
@@ -124,13 +157,14 @@ def test_tables_hold_every_row_beside_the_published_ratio(folder: Path) -> None:
         table.name: list(csv.DictReader(io.StringIO(to_csv(table))))
         for table in extension_values(load_extension_rows(folder))
     }
-    assert len(tables["perplexity"]) == len(LINES) * 5 and len(tables["passkeys"]) == len(LINES) * 50
+    assert len(tables["perplexity"]) == len(LINES) * 7 and len(tables["passkeys"]) == len(LINES) * 70
+    assert len(tables["heads"]) == len(LINES) * 7 * 4
     for row in tables["perplexity"]:
-        line, times = row["line"], int(row["times"])
+        line, times = row["line"], float(row["times"])
         assert float(row["ratio"]) == pytest.approx(growth(line, times))
         known = ratios().get((line, times))
         assert row["published_ratio"] == ("" if known is None else str(known.ratio))
-    assert len(tables["head-scales"]) == 9 * 36
+    assert len(tables["head-scales"]) == HEADS == 18 * 36 + 3 * 6
     assert float(tables["head-scales"][35]["scale"]) == pytest.approx(1 + 35 / 40)
     assert len(tables["uniform-search"]) == 8 and len(tables["entropy"]) == 2 * 36 * 32
 
@@ -164,7 +198,7 @@ def test_every_line_is_in_a_figure_and_the_published_ones_are_dashed(folder: Pat
     assert uniform.body.count("stroke-dasharray") == 4, "as trained and three uniform scales; by position is ours alone"
     assert len(shown["passkeys"]) == len(LINES)
     _, heat = shown["passkeys"][0]
-    assert heat.body.count("<rect") == 50
+    assert heat.body.count("<rect") == 70
 
 
 def test_what_is_not_there_is_not_shown(tmp_path: Path) -> None:
@@ -175,7 +209,7 @@ def test_what_is_not_there_is_not_shown(tmp_path: Path) -> None:
     assert (
         "Far beyond" not in text
         and 'id="passkeys"' not in text
-        and 'id="entropy"' not in text
+        and "Entropy of attention by position" not in text
         and 'id="scales"' in text
     )
     assert "http" not in re.sub(r'http-equiv|xmlns="http://www.w3.org/2000/svg"|"http://www.w3.org/2000/svg"', "", text)
@@ -193,7 +227,7 @@ def test_tables_and_figures_as_files(folder: Path, tmp_path: Path) -> None:
     assert {path.stem for path in (tmp_path / "csv").iterdir()} == names
     assert report("--format", "svg", "--out", str(tmp_path / "svg")).exit_code == 0
     titles = [ElementTree.parse(path).findtext("{*}title") for path in (tmp_path / "svg").iterdir()]
-    assert len(titles) == len(set(titles)) == len(ratio_figures(load_extension_rows(folder))) + len(LINES) + 2
+    assert len(titles) == len(set(titles)) == 2 * len(ratio_figures(load_extension_rows(folder))) + len(LINES) + 2
     assert report("--out", str(tmp_path / "one.svg")).exit_code == 0
     alone = (tmp_path / "one.svg").read_text()
     assert all(title in alone for title in ("One scale for all heads", "A scale for each head", "not trained further"))
@@ -201,7 +235,7 @@ def test_tables_and_figures_as_files(folder: Path, tmp_path: Path) -> None:
     assert isinstance(report("--format", "csv", "--out", str(tmp_path / "one.svg")).exception, UserError)
 
 
-TABS = ["Perplexity", "Passkeys", "Scales", "Entropy", "Method"]
+TABS = ["Perplexity", "Passkeys", "Heads", "Scales", "Method"]
 needs_chromium = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs /usr/bin/chromium: apt-get install chromium")
 
 
@@ -217,6 +251,7 @@ def test_every_tab_shows_and_can_be_read(page: Path, browser: Any, width: int, s
             assert tab.evaluate(wider) <= 0, f"{name} scrolls sideways at {width} pixels"
             assert tab.evaluate(CONTRASTS) == [], name
             assert tab.evaluate(ACCESSIBILITY) == [], name
+            assert tab.evaluate(CUT) == [], name
 
 
 @pytest.mark.slow
@@ -240,6 +275,23 @@ def test_claims_have_a_heading(page: Path) -> None:
 
 @pytest.mark.slow
 @needs_chromium
+def test_figures_are_enlarged_and_tables_sorted(page: Path, browser: Any) -> None:
+    with Watched(browser, page) as tab:
+        figure = choose(tab, "Perplexity").locator("svg[data-figure^=perplexity-ratio]").first
+        assert "perplexity, 1x as trained = 1" in figure.text_content()
+        small = figure.bounding_box()
+        figure.click()
+        dialog = tab.locator("#figure-dialog")
+        assert dialog.is_visible() and dialog.locator("svg").bounding_box()["width"] > 1.3 * small["width"]
+        dialog.get_by_role("button", name="Close").click()
+        table = choose(tab, "Passkeys").get_by_role("table").first
+        heading = table.get_by_role("columnheader").nth(1)
+        heading.get_by_role("button").click()
+        assert heading.get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.slow
+@needs_chromium
 def test_keyboard_and_downloads(page: Path, browser: Any) -> None:
     with Watched(browser, page) as tab:
         tab.get_by_role("tab", name="Perplexity").focus()
@@ -249,10 +301,63 @@ def test_keyboard_and_downloads(page: Path, browser: Any) -> None:
         panel = choose(tab, "Perplexity")
         assert panel.get_by_role("cell", name="3.0 GiB").is_visible()
         rows = list(csv.DictReader(io.StringIO(downloaded(tab, panel.get_by_role("button", name="CSV").first))))
-        assert len(rows) == len(LINES) * 5 and rows[0]["line"] == "none"
+        assert len(rows) == len(LINES) * 7 and rows[0]["line"] == "none"
         svg = downloaded(tab, panel.get_by_role("button", name="SVG").first)
         assert svg.startswith("<svg") and "uniform-scale for 2x" in svg
         scales = choose(tab, "Scales").get_by_role("button", name="CSV of head scales")
-        assert downloaded(tab, scales).startswith("line,layer,head,scale\nhead-scale for 2x,1,1,1\n")
-        entropy = choose(tab, "Entropy").get_by_role("button", name="CSV of entropies")
+        assert downloaded(tab, scales).startswith("line,seed,layer,head,scale\nhead-scale for 2x,,1,1,1\n")
+        entropy = choose(tab, "Heads").get_by_role("button", name="CSV of entropies")
         assert len(downloaded(tab, entropy).splitlines()) == 1 + 2 * 36 * 32
+
+
+# Several seeds, several targets.
+
+
+def said(cell: Cell) -> str:
+    return " ".join(word.text for words in (cell.words, *(note.words for note in cell.notes)) for word in words)
+
+
+def test_seeds_stand_together_with_their_range(tmp_path: Path) -> None:
+    for seed, worse in ((1, 1.0), (2, 1.2), (3, 1.5)):
+        write_table(tmp_path / f"study/seed-{seed}/table", seed=seed, worse=worse)
+    (rows,) = load_extension_tables([tmp_path / "study"])
+    assert rows.seeds == [1, 2, 3] and rows.title == "headscale-small"
+    expected = growth("head-scale for 4x", 4)
+    assert rows.ratios("head-scale for 4x", 4) == pytest.approx([expected, expected * 1.2, expected * 1.5])
+    assert rows.ratio("head-scale for 4x", 4) == pytest.approx(expected * (1.2 * 1.5) ** (1 / 3))
+    assert rows.ratio_interval("head-scale for 4x", 4) == pytest.approx((expected, expected * 1.5))
+    assert rows.ratio_interval("none", 1) == pytest.approx((1, 1))
+    table = ratio_table(rows)
+    assert any("means of 3 seeds, in brackets their range" in note for note in table.notes)
+    (cell,) = [row.cells[5] for row in table.rows if said(row.cells[0]) == "head-scale for 4x"]
+    assert f"{expected * (1.2 * 1.5) ** (1 / 3):.2f} ({expected:.2f} to {expected * 1.5:.2f}) ours" in said(cell)
+    values = next(table for table in extension_values(rows) if table.name == "perplexity")
+    assert len(values.rows) == 3 * len(LINES) * 7
+    assert len(rows.uniform["none"]) == 3 and len({fit.seed for fit in rows.fits}) == 3
+
+
+def test_tables_of_other_targets_are_apart_and_said_to_be(tmp_path: Path) -> None:
+    write_table(tmp_path / "a", seed=1)
+    write_table(tmp_path / "b", seed=2)
+    write_table(tmp_path / "c", seed=3, targets="ba9876543210")
+    write_table(tmp_path / "again", seed=1)
+    groups = load_extension_tables([tmp_path / name for name in ("a", "b", "c", "again")])
+    assert [rows.seeds for rows in groups] == [[1, 2], [3], [1]], "nothing is counted twice"
+    write_extension_page(groups[:2], tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "These tables are not of the same targets." in text and text.count('data-table="perplexity-') == 2
+    write_extension_page(groups[:1], tmp_path / "page.html")
+    assert "not of the same targets" not in (tmp_path / "page.html").read_text()
+    with pytest.raises(UserError, match="2 tables of different targets do not go into one picture"):
+        write_extension_report([tmp_path / "a", tmp_path / "c"], tmp_path / "one.svg")
+    written = write_extension_report([tmp_path / "a", tmp_path / "c"], tmp_path / "csv", "csv")
+    assert len(list(written.glob("*/perplexity.csv"))) == 2
+
+
+def test_where_heads_look_is_a_mean_over_heads(folder: Path) -> None:
+    rows = load_extension_rows(folder)
+    table = look_table(rows)
+    (row,) = [row for row in table.rows if said(row.cells[0]) == "yarn"]
+    assert [said(cell) for cell in row.cells[1:]] == ["7.00", "1,600", "0.25", "0.50", "0.02", "0.23"]
+    drawn = " ".join(figure.description for figure in look_figures(rows))
+    assert all(f"{line_words(line.name)}: " in drawn for line in LINES)

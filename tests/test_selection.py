@@ -42,7 +42,8 @@ def test_an_encoding_with_settings_is_chosen_by_its_name(label: str) -> None:
     ("only", "message"),
     [
         ("task=adition", "no task 'adition'; did you mean 'addition'"),
-        ("encoding=nope", "no encoding 'nope'"),
+        ("encoding=cope", "no encoding 'cope'"),
+        ("encoding=absolute", "no encoding 'absolute'; did you mean 'sinusoidal'"),
         ("size=small", "cannot choose by 'size'"),
         ("task", "must look like task=addition"),
         ("task=", "must look like task=addition"),
@@ -51,6 +52,12 @@ def test_an_encoding_with_settings_is_chosen_by_its_name(label: str) -> None:
 def test_wrong_names_are_clear_errors(only: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         select(load_study("battery-small").runs(), only)
+
+
+def test_other_names_choose_what_results_call_otherwise() -> None:
+    runs = load_study("battery-small").runs()
+    for other, name in (("encoding=NoPE", "none"), ("encoding=RoPE", "rotary"), ("encoding=t5_bias", "t5")):
+        assert {run.encoding.label for run in select(runs, other)} == {name}
 
 
 @pytest.mark.slow

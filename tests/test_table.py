@@ -110,8 +110,8 @@ def test_html_has_signs_notes_and_colours() -> None:
     assert '<tr class="boundary"><th scope="row"><svg class="sign"' in text
     cell = text.split('style="--value: 0.500"')[1].split("</td>")[0]
     assert cell == (
-        '><span class="mean">0.50</span> <small>0.4 – 0.6</small> <small><span class="hidden">seeds: </span>0.4 · 0.6'
-        '</small> <small class="mark">1 of 2 not learned</small>'
+        ' data-value="0.5"><span class="mean">0.50</span> <small>0.4 – 0.6</small> '
+        '<small><span class="hidden">seeds: </span>0.4 · 0.6</small> <small class="mark">1 of 2 not learned</small>'
     )
     assert "<b>" not in text and "runs" not in text, "what is for programs is not shown"
 

@@ -64,7 +64,7 @@ def test_show_keeps_names_and_numbers_whole(battery: Results, width: int) -> Non
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_compare_keeps_names_and_numbers_whole(battery: Results, width: int) -> None:
-    lines = printed(comparison_tables(compare(battery)), width)
+    lines = printed(comparison_tables(compare(battery), battery), width)
     assert not [line for line in lines if "…" in line]
     rows = [" ".join(line.split()) for line in lines]
     for encoding in battery.encodings:

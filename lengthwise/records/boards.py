@@ -62,7 +62,8 @@ class Board:
 def boards(parts: Sequence[Results]) -> list[Board]:
     """The reference first. `parts`: one for each folder, their names as they may be shown."""
     names = source_names([part.folders[0] if part.folders else Path("results") for part in parts])
-    every = [(run, name) for part, name in zip(parts, names, strict=True) for run in part.runs]
+    # Points of a grid are on boards of their own, since their settings differ; the board says how.
+    every = [(_without_grid(run), name) for part, name in zip(parts, names, strict=True) for run in part.runs]
     if not every:
         raise UserError("no run is finished yet; `lengthwise run` resumes a study")
     study = {
@@ -70,6 +71,40 @@ def boards(parts: Sequence[Results]) -> list[Board]:
         **{key: _joined(part.study.get(key, []) for part in parts) for key in ("task_order", "encoding_order")},
     }
     return [_board(group, study) for group in _groups(every, _references(parts)) if group.runs]
+
+
+def _without_grid(run: RunResult) -> RunResult:
+    about = {key: value for key, value in run.description.items() if key != "grid"}
+    return replace(run, description=about) if "grid" in run.description else run
+
+
+MOST_NAMED = 3
+"""Tasks whose settings differ: more are counted, not named."""
+
+
+def differing(first: Results, other: Results) -> tuple[str, ...]:
+    """What the runs of `other` have set otherwise than those of `first`, in words; nothing where they may be compared.
+
+    What one of them varies in a grid is no difference.
+    """
+    reference = _references([first, other])
+    varied = {*first.axes, *other.axes}
+    found: dict[str, dict[str, None]] = {}
+    for run in other.runs:
+        for words in _differences(run, reference[run.description["task"]]):
+            if words.partition(" ")[0] not in varied:
+                found.setdefault(words, {})[run.description["task"]] = None
+    return tuple(
+        words if set(tasks) == set(other.tasks) else f"{_named_tasks(other, list(tasks))}: {words}"
+        for words, tasks in found.items()
+    )
+
+
+def _named_tasks(results: Results, titles: list[str]) -> str:
+    """A few by their names; of a study that says something else of every task all of them would fill a page."""
+    if len(titles) > MOST_NAMED:
+        return f"{len(titles)} of {len(results.tasks)} tasks"
+    return ", ".join(results.facets[title].task if title in results.facets else title for title in titles)
 
 
 @dataclass

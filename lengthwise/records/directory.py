@@ -4,7 +4,7 @@ runs/quickstart/
   study.json                      the settings that all its runs share
   lock                            held while someone looks what is left to do
   fleets/ID/                      unfinished work: fleet.json, state.safetensors, lock (held by who works on it)
-  copy.repeat/none/seed-1-FINGERPRINT/
+  copy.repeat/none/seed-1-FINGERPRINT/    with a grid copy.repeat/none/layers=4/seed-1-FINGERPRINT/
     run.json                      before step 0: settings, commit, versions, hardware; later who else went on with it
     training.jsonl                loss and validation by step
     last.safetensors, best.safetensors
@@ -30,6 +30,11 @@ from lengthwise.errors import RunError, UserError
 from lengthwise.records.files import STORAGE, read_json, storage_error, write_json
 from lengthwise.records.names import places
 from lengthwise.records.names import plain as plain
+from lengthwise.records.schema import TableOf
+
+GRID = "grid"
+SECTIONS = ("model", "data", "training")
+"""In study.json: settings that its runs vary, and those that all of them share."""
 
 COLLECTED = "runs.jsonl"
 """In the folder of a collection of results; a study's folder has none."""
@@ -115,24 +120,27 @@ class StudyDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.fleets = path / "fleets"
-        self._runs: dict[tuple[str, str, int, str], RunDirectory] = {}
+        self._runs: dict[tuple[str, str, int, str, str], RunDirectory] = {}
 
-    def run(self, task: str, label: str, seed: int, fingerprint: str) -> RunDirectory:
-        """Where a run is, or will be; one that is there under the name that it would have had earlier stays there."""
-        key = task, label, seed, fingerprint
+    def run(self, task: str, label: str, seed: int, fingerprint: str, point: str = "") -> RunDirectory:
+        """Where a run is, or will be; one that is there under the name that it would have had earlier stays there.
+
+        `point`: its place in the study's grid, in one word.
+        """
+        key = task, label, seed, fingerprint, point
         if key not in self._runs:  # a study of thousands is looked through again and again
-            now, *earlier = (place / f"seed-{seed}-{fingerprint}" for place in places(self.path, task, label))
+            named = places(self.path, task, label, *([point] if point else []))
+            now, *earlier = (place / f"seed-{seed}-{fingerprint}" for place in named)
             self._runs[key] = RunDirectory(next((place for place in earlier if place.is_dir()), now))
         return self._runs[key]
 
     def runs(self) -> list[RunDirectory]:
-        """In the order of their names, as of `*/*/seed-*/run.json`."""
+        """In the order of their names, as of `*/*/seed-*/run.json`; with a grid `*/*/*/seed-*/run.json`."""
         found = [
-            (task, encoding, run)
+            (task, encoding, *run)
             for task in _folders(str(self.path))
             for encoding in _folders(f"{self.path}/{task}")
-            for run in _folders(f"{self.path}/{task}/{encoding}")
-            if run.startswith("seed-") and os.path.exists(f"{self.path}/{task}/{encoding}/{run}/run.json")  # noqa: PTH110
+            for run in _run_folders(f"{self.path}/{task}/{encoding}")
         ]
         return [RunDirectory(self.path.joinpath(*parts)) for parts in sorted(found)]
 
@@ -155,15 +163,16 @@ class StudyDirectory:
                     f"or delete {directory.path} and run again"
                 )
 
-    def refuse_doubles(self, wanted: Mapping[tuple[str, str, int], RunDirectory]) -> None:
+    def refuse_doubles(self, wanted: Mapping[tuple[str, str, int, str], RunDirectory]) -> None:
         """Refuses a run where the folder has one of the same name with other settings: no table could hold both.
 
-        `wanted`: by task, label and seed.
+        `wanted`: by task, label, seed and place in the grid.
         """
         listed: dict[Path, dict[str, list[Path]]] = {}
-        for (task, label, seed), directory in wanted.items():
-            name = f"{task}/{label}/seed-{seed}"
-            for place in places(self.path, task, label):
+        for (task, label, seed, point), directory in wanted.items():
+            parts = (task, label, point) if point else (task, label)
+            name = f"{'/'.join(parts)}/seed-{seed}"
+            for place in places(self.path, *parts):
                 if place not in listed:
                     listed[place] = _by_seed(place)
                 for other in listed[place].get(f"seed-{seed}", ()):
@@ -183,14 +192,9 @@ class StudyDirectory:
         if not file.exists():
             return None
         earlier = door.read_json(file, _SHARED)
-        changes = [
-            f"{section}.{key} was {old!r}, is {new!r}"
-            for section in ("model", "data", "training")
-            for key, old, new in differences(earlier.get(section, {}), shared.get(section, {}))
-        ]
-        if changes:
+        if changed := changes(earlier, shared):
             raise UserError(
-                f"{self.path} holds runs with other settings ({'; '.join(changes[:3])}); "
+                f"{self.path} holds runs with other settings ({'; '.join(changed[:3])}); "
                 "choose another folder with --out, or delete this one"
             )
         return earlier
@@ -204,10 +208,7 @@ class StudyDirectory:
         if earlier is None:
             write_json(file, shared)
             return
-        for key in _LISTS:
-            known = {json.dumps(item): item for item in (*earlier.get(key, []), *shared.get(key, []))}
-            earlier[key] = list(known.values())
-        write_json(file, {**shared, **earlier})
+        write_json(file, joined(earlier, shared))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -241,8 +242,10 @@ class StudyDirectory:
 
 _LISTS = ("tasks", "encodings", "seeds", "task_order", "encoding_order")
 _SHARED = door.Table(
-    allowed={**dict.fromkeys(("model", "data", "training"), door.Table()), **dict.fromkeys(_LISTS, door.List())}
-)
+    allowed={
+        **dict.fromkeys(SECTIONS, door.Table()), **dict.fromkeys(_LISTS, door.List()), GRID: TableOf(door.List())
+    }
+)  # fmt: skip
 """What study.json may be."""
 
 _RUN = door.Table(
@@ -290,6 +293,20 @@ def _holder(file: Path) -> str:
     return file.read_text(errors="replace").strip() or "another process"
 
 
+def _run_folders(path: str) -> Iterator[tuple[str, ...]]:
+    """Of a task and encoding: the folders of its runs, within those of grid points where there is a grid."""
+    for name in _folders(path):
+        if name.startswith("seed-"):
+            yield from [(name,)] if _is_begun(f"{path}/{name}") else []
+        else:
+            runs = (run for run in _folders(f"{path}/{name}") if run.startswith("seed-"))
+            yield from ((name, run) for run in runs if _is_begun(f"{path}/{name}/{run}"))
+
+
+def _is_begun(path: str) -> bool:
+    return os.path.exists(f"{path}/run.json")  # noqa: PTH110 (Path takes three times as long)
+
+
 def _folders(path: str) -> list[str]:
     """Names of the folders in a folder. A third of the time of `Path.glob`."""
     found = []
@@ -322,6 +339,29 @@ def make_folder(path: Path) -> None:
         raise UserError(f"cannot make the folder {path}: {what}") from error
     except ValueError as error:
         raise UserError(f"{str(path)!r} is no name of a folder") from error
+
+
+def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """One description of a study from two that agree: what the later one adds to lists is added."""
+
+    def both(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
+        return list({json.dumps(item): item for item in (*first, *second)}.values())
+
+    lists: dict[str, Any] = {key: both(earlier.get(key, []), later.get(key, [])) for key in _LISTS}
+    if axes := earlier.get(GRID):
+        lists[GRID] = {axis: both(values, later[GRID][axis]) for axis, values in axes.items()}
+    return {**later, **earlier, **lists}
+
+
+def changes(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> list[str]:
+    """Of what two studies say for all their runs, what is not the same, in words."""
+    found = [
+        f"{section}.{key} was {old!r}, is {new!r}"
+        for section in SECTIONS
+        for key, old, new in differences(earlier.get(section, {}), later.get(section, {}))
+    ]
+    axes = [", ".join(each.get(GRID) or ()) or "nothing" for each in (earlier, later)]
+    return found + ([f"the grid varied {axes[0]}, varies {axes[1]}"] if axes[0] != axes[1] else [])
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

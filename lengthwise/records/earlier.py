@@ -12,6 +12,7 @@ UNSAID: dict[str, dict[str, Any]] = {
     "data": {
         **{"test_at": None, "watched": 500, "held_out": "by_length", "seed": None, "placement": "consecutive"},
         **{"tokens": "symbols", "tokens_sha256": "", "trimmed": False, "prefix_tokens": 0, "separator_tokens": 0},
+        "rows": 0,
     },
     "training": {"decay_norms": True, "best": "earliest"},
 }

@@ -23,7 +23,7 @@ from lengthwise.records.schema import (
 )
 
 CHECKSUM = Number(least=0, most=WHOLE, whole=True)
-TIMES = Number(least=1, most=10**6, whole=True)
+TIMES = Number(least=1, most=10**6)
 SCALE = Number(least=0, most=10**6)
 BITS = Number(least=0, most=64)
 CORRELATION = Number(least=-1 - 1e-6, most=1 + 1e-6, nullable=True)
@@ -74,12 +74,20 @@ _UNIFORM = Table(
 UNIFORM = Checked(_UNIFORM, _both)
 """uniform.json: the search of one scale for all heads."""
 
+_ABOUT = Table({}, {"study": WORDS, "summary": WORDS, "grid": TableOf(Schema(), most=100), "seed": SOME_COUNT})
 TABLE = Table(
-    {"settings": Table(), "models": TableOf(CHECKSUM)}, {"trained": LENGTH, "folders": TableOf(Table(), most=100)}
+    {"settings": Table(), "models": TableOf(CHECKSUM)},
+    {
+        "folders": TableOf(Table(), most=100),
+        "targets": TableOf(NAME, most=100),
+        "lines": TableOf(Table(), most=1000),
+        "about": _ABOUT,
+    },
 )
-"""table.json."""
+"""table.json. `trained` is a length, or one for each model."""
 
 _LINE: dict[str, Schema] = {"line": NAME, "family": NAME}
+_OF: dict[str, Schema] = {"targets": NAME}
 _LOSS: dict[str, Schema] = {
     "context": LENGTH,
     "tokens": EXAMPLES,
@@ -87,14 +95,30 @@ _LOSS: dict[str, Schema] = {
     "standard_error": Number(least=0, nullable=True),
     "perplexity": AMOUNT,
 }
-PERPLEXITY = Table({**_LINE, "times": TIMES, **_LOSS})
+PERPLEXITY = Table({**_LINE, "times": TIMES, **_LOSS}, _OF)
 
 
 def _keys_between(row: Mapping[str, Any]) -> str | None:
     return f"has {row['correct']:,} correct of {row['n']:,}" if row["correct"] > row["n"] else None
 
 
-PASSKEY = Checked(Table({**_LINE, "length": LENGTH, "depth": SHARE, "n": EXAMPLES, "correct": COUNTED}), _keys_between)
+PASSKEY = Checked(
+    Table({**_LINE, "length": LENGTH, "depth": SHARE, "n": EXAMPLES, "correct": COUNTED}, _OF), _keys_between
+)
+HEADS = Table(
+    {
+        **_LINE,
+        **_OF,
+        "times": TIMES,
+        "context": LENGTH,
+        "layer": FEW,
+        "head": FEW,
+        "n": EXAMPLES,
+        "bits": BITS,
+        "distance": AMOUNT,
+        **dict.fromkeys(("first", "near", "far", "beyond"), Number(least=0, most=1 + 1e-3)),
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ runs/scan/analysis/KIND/UNIT.json         the same for what is one row
 results/scan/analysis/KIND.jsonl.gz       the rows of all units: a sixth of the size
 """
 
-from collections.abc import Container, Iterable, Mapping
+import json
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,16 @@ class AnalysisRows:
             return [row for row in rows if is_about(row, runs) and row["checkpoint"] == checkpoint]
 
         return AnalysisRows(*map(kept, (self.distances, self.heads, self.probes, self.failures, self.maps)))
+
+
+def joined_analysis(paths: Sequence[Path]) -> AnalysisRows:
+    """What was found in several folders; a row that two of them have comes once."""
+    found = [load_analysis(path) for path in paths]
+    if len(found) == 1:
+        return found[0]
+    kinds = ("distances", "heads", "probes", "failures", "maps")
+    every = ([row for each in found for row in getattr(each, kind)] for kind in kinds)
+    return AnalysisRows(*(list({json.dumps(row, sort_keys=True): row for row in rows}.values()) for rows in every))
 
 
 def load_analysis(path: Path) -> AnalysisRows:

@@ -48,7 +48,9 @@ def places(folder: Path, *names: str) -> list[Path]:
 def refuse_unfit(name: object, what: str) -> str:
     """The name, if it can be shown in a table and be part of a path; `what` says whose name it is."""
     if not isinstance(name, str) or not name.strip() or "/" in name or name.startswith("."):
-        raise UserError(f"{what} must be a plain word, not {visible(repr(name), 60)}")
+        own = isinstance(name, str) and name.endswith(".py")
+        hint = "; a file of your own goes by its name alone, in a folder that LENGTHWISE_PATH leads to" if own else ""
+        raise UserError(f"{what} must be a plain word, not {visible(repr(name), 60)}{hint}")
     if len(name) > LONGEST:
         raise UserError(f"{what} must have at most {LONGEST} letters, not {len(name):,}: {visible(name, 40)}")
     for letter in name:

@@ -16,13 +16,14 @@ def provenance(device: str) -> dict[str, Any]:
         "commit": _commit(),
         "versions": {
             "python": platform.python_version(),
-            **{name: _version(name) for name in ("lengthwise", "torch", "numpy", "safetensors")},
+            **{name: installed_version(name) for name in ("lengthwise", "torch", "numpy", "safetensors")},
         },
         "hardware": {"device": device, "processors": os.cpu_count(), "machine": platform.machine()},
     }
 
 
-def _version(package: str) -> str:
+def installed_version(package: str) -> str:
+    """Its version, or `not installed`."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

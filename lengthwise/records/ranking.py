@@ -181,12 +181,15 @@ def open_places(scores: list[np.ndarray]) -> list[tuple[int, int]] | None:
 
 @once
 def paired_differences(results: Results, checkpoint: str = "last", against: str | None = None) -> list[Difference]:
-    """Accuracy on unseen lengths of every encoding minus that of `against`: by default `none`, else the first.
+    """Accuracy on unseen lengths of every encoding minus that of `against`.
+
+    By default the baseline of the results, else `none`, else the first.
 
     Encodings that share no (task, seed) with it are left out.
     """
     encodings = results.encodings
-    baseline = against or (BASELINE if BASELINE in encodings else encodings[0])
+    wanted = [name for name in (against, results.baseline, BASELINE) if name in encodings]
+    baseline = wanted[0] if wanted else encodings[0]
     pairs = [columns(results, checkpoint, encodings=[encoding, baseline]) for encoding in encodings]
     pairs = [shared for shared in pairs if len(shared) and shared.encodings[0] != baseline]
     p_values = [_p_values(shared) for shared in pairs]

@@ -16,6 +16,9 @@ from lengthwise.errors import RunError
 VERSION = 1
 """Of all this; `version` in study.json says which a folder is of, and without it, it is 1."""
 
+MOST_AXES = 100
+"""Of a grid."""
+
 CHECKPOINTS = ("last", "best")
 ERROR_KINDS = ("wrong_symbol", "stopped_early", "ran_on")
 """First errors: with `correct`, every example is in exactly one of these."""
@@ -60,6 +63,17 @@ class Name(Text):
 
     def problem(self, value: Any) -> str | None:
         return "must not be empty" if value == "" else super().problem(value)
+
+
+@dataclass(frozen=True)
+class SettingValue(Schema):
+    """A value of a setting that a grid varies: a text, a number, true or false, or a list of whole numbers."""
+
+    def checked(self, value: Any, where: str) -> Any:
+        if isinstance(value, list):
+            return List(SEED, most=10_000).checked(value, where)
+        kind = Name(most=1000) if isinstance(value, str) else Truth() if isinstance(value, bool) else Number()
+        return kind.checked(value, where)
 
 
 NAME, WORDS, TRUTH = Name(), Text(most=100_000), Truth()
@@ -205,6 +219,7 @@ SETTINGS = Table(
                 "held_out": NAME,
                 "anchor": TRUTH,
                 "trimmed": TRUTH,
+                "rows": COUNTED,
                 "prefix_tokens": FEW,
                 "separator_tokens": FEW,
                 "watched": COUNTED,
@@ -243,6 +258,7 @@ DESCRIPTION = Table(
         "examples": TableOf(SOME_COUNT),
         "sessions": List(Table()),
         "outside": TableOf(NAME),
+        "grid": TableOf(SettingValue(), most=MOST_AXES),
     },
 )
 """run.json, and `description` in runs.jsonl."""
@@ -278,6 +294,7 @@ STUDY = Table(
         "model": Table(),
         "data": Table(),
         "training": Table(),
+        "grid": TableOf(List(SettingValue(), most=100_000), most=MOST_AXES),
     },
 )
 """study.json."""

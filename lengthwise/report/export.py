@@ -4,6 +4,7 @@ from pathlib import Path
 
 from lengthwise.errors import UserError
 from lengthwise.records.directory import make_folder
+from lengthwise.records.facets import faceted
 from lengthwise.records.files import write_text
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.rows import Results
@@ -27,7 +28,7 @@ def write_report(
     Tables as CSV are a folder; so are figures as SVG or PNG, unless `out` names a file: then it gets the curves alone.
     """
     summaries.require_runs(results)
-    results = displayed(results)
+    results = faceted(displayed(results))
     analysis = displayed_findings(analysis) if analysis else None
     kind = kind or (ENDINGS.get(out.suffix.lower()) if out else "html")
     if kind is None:

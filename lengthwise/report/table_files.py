@@ -6,6 +6,7 @@ from lengthwise.records.directory import make_folder
 from lengthwise.records.files import write_text
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.rows import Results
+from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.data_tables import data_tables
 from lengthwise.report.model.finding_values import finding_values, head_values
 from lengthwise.report.model.findings import analysed
@@ -17,12 +18,13 @@ from lengthwise.report.model.table_csv import to_csv
 def write_tables(results: Results, analysis: AnalysisRows, folder: Path) -> None:
     """`analysis`: what is relevant to the results. All are made before the first is written."""
     tasks = analysed(results, analysis)
-    found = [*data_tables(results), failure_values(results), *finding_values(analysis, tasks)]
+    found = [failure_values(results), *finding_values(analysis, tasks)]
     if grids := operand_grids(results):
         found.append(grid_values(grids))
     if analysis.heads:
         found.append(head_values(analysis, tasks))
-    texts = {table.name: to_csv(table) for table in found}
+    every = [*data_tables(results), *(with_axes(table, results) for table in found)]
+    texts = {table.name: to_csv(table) for table in every}
     make_folder(folder)
     for name, text in texts.items():
         write_text(folder / f"{name}.csv", text)

@@ -26,10 +26,13 @@ def distance_figure(comparison: DistanceComparison, encodings: list[str]) -> Fig
             [*ours, *theirs] if alike else ours,
             (0.8, layers + 0.2) if layers > 1 else (0, 2),
             1.05 * max([greatest, *published]) if alike else min(math.log(2), 1.15 * greatest),
+            up="divergence" if alike else "nats",
         )
     ]
     if theirs and not alike:
-        panels.append(Panel("Published, their divergence", "layer", theirs, (0.8, 12.2), 1.05 * max(published)))
+        panels.append(
+            Panel("Published, their divergence", "layer", theirs, (0.8, 12.2), 1.05 * max(published), up="divergence")
+        )
     legend = [LegendEntry(each.label, _distance_line({}, look, each)) for each in lines]
     if theirs:
         legend.append(LegendEntry("published", Series([], dashes="5 3")))
@@ -140,7 +143,7 @@ def by_position_figures(every: Sequence[LayerStatistics], task: str, encodings: 
                 lines.append(
                     _positions(_values(each, name), look[encoding][0], "", opacity, f"L{each.layer}" if named else "")
                 )
-            panels.append(Panel(encoding, "position", lines, (1, max(2, len(limit))), top))
+            panels.append(Panel(encoding, "position", lines, (1, max(2, len(limit))), top, up=unit))
         said = "; ".join(
             f"{encoding} " + ", ".join(f"{_values(e, name)[-1]:.2f}" for e in chosen if e.encoding == encoding)
             for encoding in shown

@@ -87,6 +87,13 @@ def text(
     )
 
 
+def upwards(words: str, x: float, y: float, size: float = 11) -> str:
+    """Quiet words that go up, their middle at (x, y): the title of an axis."""
+    return element(
+        "g", text(words, 0, 0, size, "middle", quiet=True), transform=f"translate({x:.0f},{y:.0f})rotate(-90)"
+    )
+
+
 def labels(words: Iterable[tuple[str, float, float]], size: float = 10.5, anchor: str = "start") -> str:
     """Quiet words at several places, all alike; much shorter than each by itself."""
     each = "".join(f'<text x="{number(x)}" y="{number(y)}">{escape(word)}</text>' for word, x, y in words)

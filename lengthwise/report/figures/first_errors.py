@@ -35,7 +35,7 @@ def first_error_figure(every: Sequence[FirstErrors], task: str, encodings: list[
         f"Where answers first go wrong on {task}, by length",
         f"Answers to unseen lengths on {task}. {'; '.join(said)}.",
         bodies,
-        (270.0, 196.0),
+        (RIGHT + 18, 196.0),
         legend,
     )
 

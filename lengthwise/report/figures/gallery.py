@@ -58,13 +58,17 @@ def heat_maps(results: Results) -> list[Figure]:
                 ours[task, encoding] = HeatCell(cell.mean, bool(cell.unlearned))
             if theirs := reference.cell(results, task, encoding):
                 published[task, encoding] = HeatCell(theirs.mean)
+    widest = 480.0 if results.facets else 210.0
     maps = [
-        heat_map("heat-map-ours", "Ours, unseen lengths", ours, results.tasks, results.encodings, task_notes(results))
+        heat_map(
+            *("heat-map-ours", "Ours, unseen lengths"),
+            *(ours, results.tasks, results.encodings, task_notes(results), widest),
+        )
     ]
     if published:
         encodings = [encoding for encoding in results.encodings if any(key[1] == encoding for key in published)]
         title = "Published, unseen lengths"
-        maps.append(heat_map("heat-map-published", title, published, results.tasks, encodings, {}))
+        maps.append(heat_map("heat-map-published", title, published, results.tasks, encodings, {}, widest))
     return maps
 
 

@@ -1,7 +1,9 @@
 """Maps of layers by heads: what each head of one run of each encoding does."""
 
 from lengthwise.records.findings import AnalysisRows, Row, is_kind
-from lengthwise.report.figures.drawing import Figure, element, labels, shortened, text, width_of
+from lengthwise.report.figures.colour_bar import HEIGHT as BAR
+from lengthwise.report.figures.colour_bar import colour_bar
+from lengthwise.report.figures.drawing import Figure, element, labels, shortened, text
 from lengthwise.report.figures.palette import shade, text_on
 from lengthwise.report.figures.panels import arranged, lowered
 from lengthwise.report.model.grouping import grouped
@@ -54,9 +56,9 @@ def _head_maps(rows: list[Row], score: str, task: str, group: str, encodings: li
         [],
         columns,
     )
-    scale = f"rows: layers, columns: heads; pale 0, dark {top:.3g}"
-    scale += "; framed: heads of this kind" if score in KIND_NAMES else ""
-    return lowered(drawn, text(scale, 4, 13, 10.5, quiet=True), 22, width_of(scale, 10.5) + 8)
+    words = "rows: layers, columns: heads" + ("; framed: heads of this kind" if score in KIND_NAMES else "")
+    bar, width = colour_bar(shade, [(0, "0"), (1, f"{top:.3g}")], words, 4, 0)
+    return lowered(drawn, bar, BAR + 10, width + 8)
 
 
 def _numbered(rows: list[Row], score: str, top: float, wide: float, tall: float) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lengthwise.report.figures.colour_bar import HEIGHT as BAR
+from lengthwise.report.figures.colour_bar import colour_bar
 from lengthwise.report.figures.drawing import Figure, element, marks, shortened, text, width_of
 from lengthwise.report.figures.palette import DARK_SCALE, shade, styles, text_on
 
@@ -23,11 +25,15 @@ def heat_map(
     tasks: list[str],
     encodings: list[str],
     notes: Mapping[str, str],
+    widest: float = 210.0,
 ) -> Figure:
-    """Tasks by encodings, a number on the colour of each cell; `notes`: words behind the name of a task."""
+    """Tasks by encodings, a number on the colour of each cell; `notes`: words behind the name of a task.
+
+    `widest`: points that names of tasks take at most.
+    """
     look = styles(encodings)
     labels = {task: f"{task} · {notes[task]}" if task in notes else task for task in tasks}
-    left = min(210.0, max(width_of(label, 11.5) for label in labels.values()) + 10)
+    left = min(widest, max(width_of(label, 11.5) for label in labels.values()) + 10)
     wide = max(48.0, min(92.0, max(width_of(encoding, 10.5) for encoding in encodings) + 8))
     top, tall = 56, 24
     body = [text(title, 2, 15, 13, weight=600)]
@@ -48,6 +54,13 @@ def heat_map(
         words = "△ some seed did not learn its training lengths"
         body.append(text(words, 2, bottom + 17, 10.5, quiet=True))
         bottom, width = bottom + 18, max(width, width_of(words, 10.5) + 4)
+    bar, room = colour_bar(shade, [(0, "0"), (0.5, "0.5"), (1, "1")], "exact match", 2, bottom + 8)
+    body.append(element("g", bar, class_="in-light"))
+    dark, _ = colour_bar(
+        lambda s: shade(s, DARK_SCALE), [(0, "0"), (0.5, "0.5"), (1, "1")], "exact match", 2, bottom + 8
+    )
+    body.append(element("g", dark, class_="in-dark", display="none"))
+    bottom, width = bottom + BAR + 8, max(width, room + 4)
     description = f"{title}: {_spoken(cells, tasks, encodings)}"
     return Figure(name, title, description, width, bottom + 6, "".join(body))
 

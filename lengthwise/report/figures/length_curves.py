@@ -13,13 +13,14 @@ from lengthwise.report.figures.drawing import (
     shortened,
     text,
     ticks,
+    upwards,
 )
 from lengthwise.report.figures.palette import styles
 from lengthwise.report.model.length_curves import LengthCurves, curves_of
 from lengthwise.report.model.summaries import require_runs, spread_words
 
-WIDTH, HEIGHT = 330, 234
-LEFT, RIGHT, TOP, BOTTOM = 30, 250, 44, 202
+WIDTH, HEIGHT = 362, 246
+LEFT, RIGHT, TOP, BOTTOM = 44, 280, 44, 214
 """Where the axes are; right of them is room for the names of the lines."""
 MOST_NAMES = 7
 """More lines than this cannot all be named where they end."""
@@ -103,7 +104,9 @@ def legend(encodings: list[str], width: float, has_published: bool, spread: str)
 
 
 def _axes(curves: LengthCurves, x: Scale, y: Scale) -> str:
-    body = [text(shortened(curves.task, 250, 13), LEFT, 15, 13, weight=600)]
+    task, point = curves.heading
+    body = [text(shortened(task, 250, 13), LEFT, 12 if point else 15, 13, weight=600)]
+    body += [text(shortened(point, WIDTH - LEFT - 4, 10.5), LEFT, 25, 10.5, quiet=True)] if point else []
     trained = min(x(curves.longest_trained + 0.5), RIGHT)
     body.append(
         element(
@@ -114,6 +117,7 @@ def _axes(curves: LengthCurves, x: Scale, y: Scale) -> str:
         body.append(line(LEFT, y(value), RIGHT, y(value), stroke_opacity=0.35 if value == 0 else 0.12))
         if value in (0, 0.5, 1):
             body.append(text(f"{value:g}", LEFT - 5, y(value) + 4, 11, "end", quiet=True))
+    body.append(upwards("exact match", 11, (TOP + BOTTOM) / 2, 10.5))
     for length in ticks(*x.domain, 8):
         body.append(line(x(length), BOTTOM, x(length), BOTTOM + 4, stroke_opacity=0.35))
         body.append(text(str(length), x(length), BOTTOM + 16, 11, "middle", quiet=True))

@@ -1,7 +1,7 @@
 """Small panels of lines in a grid under one legend."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lengthwise.report.figures.drawing import (
@@ -17,11 +17,12 @@ from lengthwise.report.figures.drawing import (
     shortened,
     text,
     ticks,
+    upwards,
     width_of,
 )
 
-WIDTH, HEIGHT = 270.0, 196.0
-LEFT, RIGHT, TOP, BOTTOM = 36.0, 244.0, 30.0, 158.0
+WIDTH, HEIGHT = 300.0, 206.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 274.0, 30.0, 168.0
 LEGEND = 26.0
 """Height of a row of the legend."""
 MOST_POINTS = 120
@@ -57,6 +58,12 @@ class Panel:
     boundary: float | None = None
     """Where training ends."""
     boundary_words: str = ""
+    up: str = ""
+    """What goes up."""
+    is_logarithmic: bool = False
+    """Whether the axis that goes up shows log(1 + value): for values of which a few are far above the others."""
+    under: str = ""
+    """Words below the title."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +133,10 @@ def legend_row(legend: Sequence[LegendEntry], width: float) -> tuple[str, float]
 
 
 def draw(panel: Panel) -> str:
-    x, y = Scale(panel.span, (LEFT, RIGHT)), Scale((0, panel.top), (BOTTOM, TOP))
+    x, y = Scale(panel.span, (LEFT, RIGHT)), _upward(panel)
+    marked = _powers(panel.top) if panel.is_logarithmic else steps(panel.top)
     body = [text(shortened(panel.title, WIDTH - 12, 12), 4, 14, 12, weight=600)]
+    body += [text(shortened(panel.under, WIDTH - 12, 10), 4, 25, 10, quiet=True)] if panel.under else []
     if panel.boundary is not None:
         boundary = x(panel.boundary)
         body.append(
@@ -138,9 +147,11 @@ def draw(panel: Panel) -> str:
         near_end = boundary > LEFT + 0.6 * (RIGHT - LEFT)
         anchor = "end" if near_end else "start"
         body.append(text(panel.boundary_words, boundary + (-3 if near_end else 3), TOP + 5, 10, anchor, quiet=True))
-    for value in steps(panel.top):
+    for value in marked:
         body.append(line(LEFT, y(value), RIGHT, y(value), stroke_opacity=0.14))
-    body.append(labels(((f"{value:g}", LEFT - 5, y(value) + 4) for value in steps(panel.top)), 10.5, "end"))
+    body.append(labels(((f"{value:g}", LEFT - 5, y(value) + 4) for value in marked), 10.5, "end"))
+    if panel.up:
+        body.append(upwards(panel.up, 12, (TOP + BOTTOM) / 2, 10.5))
     body.append(labels(((str(value), x(value), BOTTOM + 15) for value in ticks(*panel.span, 7)), 10.5, "middle"))
     body.append(text(panel.across, RIGHT, BOTTOM + 29, 10.5, "end", quiet=True))
     for each in panel.lines:
@@ -152,6 +163,19 @@ def draw(panel: Panel) -> str:
     for each, height in zip(ended, heights, strict=True):
         body.append(text(each.end, x(each.points[-1][0]) + 4, height + 3.5, 10, quiet=True))
     return "".join(body)
+
+
+def _upward(panel: Panel) -> Callable[[float], float]:
+    if not panel.is_logarithmic:
+        return Scale((0, panel.top), (BOTTOM, TOP))
+    scale = Scale((0, math.log1p(panel.top)), (BOTTOM, TOP))
+    return lambda value: scale(math.log1p(value))
+
+
+def _powers(top: float) -> list[float]:
+    """0 and about four powers of ten, or their triples, up to `top`."""
+    found = [0.0, *(factor * 10.0**power for power in range(13) for factor in (1, 3) if factor * 10.0**power <= top)]
+    return found if len(found) <= 6 else [value for value in found if not str(value).startswith("3")]
 
 
 def thinned(points: list[Point], keep_all: bool) -> list[Point]:

@@ -28,9 +28,19 @@ def probe_figure(best: Sequence[Probed], task: str, encodings: list[str]) -> Fig
             lines.append(Series(points, look[each.encoding][0]))
         top = max(value for each in lines for _, value in each.points)
         # An estimate that runs away would press all others to the floor.
-        top = min(top, 1.15 * max([1.0, *(value for _, value in control if value is not None)]))
+        usual = 1.15 * max([1.0, *(value for _, value in control if value is not None)])
         panels.append(
-            Panel(f"{target}, {probe} probe", "position, tokens", lines, (0, last), top, trained - 0.5, "trained")
+            Panel(
+                f"{target}, {probe} probe",
+                "position, tokens",
+                lines,
+                (0, last),
+                top,
+                trained - 0.5,
+                "trained",
+                up="error, tokens" + (" (log)" if top > usual else ""),
+                is_logarithmic=top > usual,
+            )
         )
     said = "; ".join(
         f"{each.encoding} ({each.target}, {each.probe}): {_error(each.within)} within, {_error(each.beyond)} beyond"

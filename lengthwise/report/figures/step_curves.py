@@ -61,7 +61,9 @@ def _panel(steps: StepCurves, encodings: list[str]) -> Panel:
     lines += [
         Series(curve.unseen, *look[curve.encoding], encoding=curve.encoding, every=every) for curve in steps.curves
     ]
-    return Panel(steps.task, "training step", [line for line in lines if line.points], (0, steps.steps[-1]), 1.0)
+    title, under = steps.heading
+    drawn = [line for line in lines if line.points]
+    return Panel(title, "training step", drawn, (0, steps.steps[-1]), 1.0, up="exact match", under=under)
 
 
 def _thin(points: list[Point], colour: str = "currentColor", encoding: str = "") -> Series:

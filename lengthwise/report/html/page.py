@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import UserError
+from lengthwise.records.asked import asked
 from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.completeness import missing
+from lengthwise.records.facets import counted, faceted
 from lengthwise.records.files import replace
 from lengthwise.records.findings import AnalysisRows
+from lengthwise.records.losses import losses
+from lengthwise.records.merging import told_apart
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
 from lengthwise.records.rows import Results, RunResult
@@ -18,6 +22,7 @@ from lengthwise.report.figures import gallery
 from lengthwise.report.figures.findings import finding_figures
 from lengthwise.report.figures.layouts import layout_figure
 from lengthwise.report.figures.length_curves import BOTTOM, LEFT, RIGHT, TOP, WIDTH, panel
+from lengthwise.report.figures.opening import NARROW, opening_figure
 from lengthwise.report.figures.operand_grid import grid_panels
 from lengthwise.report.figures.palette import styles
 from lengthwise.report.figures.step_curves import steps_panel
@@ -33,6 +38,7 @@ from lengthwise.report.model.accuracy_tables import (
     task_notes,
 )
 from lengthwise.report.model.attention_distances import VARIANTS
+from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.data_tables import data_tables
 from lengthwise.report.model.difference_tables import difference_table, task_difference_table
 from lengthwise.report.model.displayed import displayed, displayed_findings
@@ -40,6 +46,7 @@ from lengthwise.report.model.finding_tables import distance_table, first_error_t
 from lengthwise.report.model.findings import TaskFindings, relevant
 from lengthwise.report.model.length_curves import LengthCurves, curves_of, shared_span
 from lengthwise.report.model.length_tables import length_table, step_table
+from lengthwise.report.model.opening import opening, opening_sentences
 from lengthwise.report.model.operand_grid import operand_grids
 from lengthwise.report.model.outcome_tables import error_table, outcome_table
 from lengthwise.report.model.page_part import MOST_RUNS, left_out, page_part
@@ -66,7 +73,7 @@ LARGEST, FEWEST_RUNS = 5_000_000, 20
 def write_page(results: Results, path: Path, analysis: AnalysisRows | None = None) -> None:
     """Writes the report of `results` to `path`; `analysis`: what was found by looking into the runs."""
     summaries.require_runs(results)
-    results, analysis = displayed(results), displayed_findings(analysis or AnalysisRows())
+    results, analysis = faceted(displayed(results)), displayed_findings(analysis or AnalysisRows())
     most, folder = MOST_RUNS, path.with_name(f"{path.stem}-tables")
     while True:
         part = page_part(results, most)
@@ -150,11 +157,14 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "name": results.study.get("name", "study"),
         "summary": results.study.get("summary", ""),
         "missing": missing(results),
+        "told_apart": told_apart(results),
         "encodings": results.encodings,
         "tasks": [_task(results, curves) for curves in every],
+        "counted": counted(results),
         "seeds": sorted({run.description["seed"] for run in results.runs}),
         "runs": len(results.runs),
         "shown": _tables(results),
+        "opening": _opening(results, every),
         "ranking_figure": gallery.ranking_of(results),
         "rankings": rankings(results),
         "best_order": ranking(results, "best") if has_best else [],
@@ -185,8 +195,10 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "failure_lengths": sorted({failure["length"] for run in results.runs for failure in run.failures}),
         "unfinished": results.unfinished,
         "warnings": budget_warnings(results),
-        "tables": {table.name: table.data for table in data_tables(results, every)},
+        "tables": {table.name: table.data for table in data_tables(results, every, keep_titles=True)},
         "descriptions": [_description(run) for run in summaries.in_order(results)],
+        "losses": _losses(results),
+        "asked": asked(results),
     }
 
 
@@ -216,7 +228,10 @@ def _tables(results: Results) -> dict[str, Any]:
         found |= {"comparison": comparison_table(results, comparison), "order": order_table(comparison)}
     if comparison and comparison.counts:
         found["agreement"] = agreement_table(comparison)
-    return found
+    return {
+        name: with_axes(each, results, keep_titles=name == "runs") if isinstance(each, Table) else each
+        for name, each in found.items()
+    }
 
 
 def _findings(found: TaskFindings, analysis: AnalysisRows, results: Results) -> dict[str, Any]:
@@ -233,6 +248,19 @@ def _findings(found: TaskFindings, analysis: AnalysisRows, results: Results) -> 
         "statistics": statistics_table(found.task, found.statistics) if found.statistics else None,
         "probes": probe_table(found.task, found.best) if found.best else None,
         "first_errors": first_error_table(found.task, found.first_errors) if found.first_errors else None,
+    }
+
+
+def _opening(results: Results, every: list[LengthCurves]) -> dict[str, Any] | None:
+    found = opening(results.encodings, every)
+    if found is None:
+        return None
+    return {
+        "figure": opening_figure(found, results.encodings),
+        "narrow": opening_figure(found, results.encodings, NARROW),
+        "sentences": opening_sentences(results, found),
+        "tasks": found.tasks,
+        "relative": found.is_relative,
     }
 
 
@@ -286,6 +314,12 @@ def _task(results: Results, curves: LengthCurves) -> dict[str, Any]:
         "unlearned": [(name, each) for name, each in found.items() if each and each.unlearned],
         "note": task_notes(results).get(task, ""),
     }
+
+
+def _losses(results: Results) -> list[Any]:
+    """Of every run in the order of the page; null where its log is not there."""
+    found = losses(results.folders)
+    return [found.get(run.description["fingerprint"]) for run in summaries.in_order(results)]
 
 
 def _description(run: RunResult) -> dict[str, Any]:

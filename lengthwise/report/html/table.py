@@ -22,6 +22,7 @@ Styles = Mapping[str, tuple[str, str]]
 """Encoding -> colour and shape of its sign."""
 
 BREAKS = re.compile(r"([._/(|])(?=\w)")
+PLAIN = re.compile(r"[-−+]?[\d,]*\.?\d+")
 CLASSES: dict[Tone, str] = {
     "main": "mean", "warning": "mark", "mark": "swing", "quiet": "quiet", "bold": "mean", "spoken": "hidden",
     "good": "good", "bad": "bad",
@@ -110,7 +111,7 @@ def _row(table: Table, row: TableRow, styles: Styles, bars: bool) -> str:
 
 
 def _cell(column: Column, cell: Cell, names: bool, styles: Styles, heat: bool) -> str:
-    """`heat`: its share is shown by the colours of a heat map, and its value is there for scripts that sort."""
+    """`heat`: its share is shown by the colours of a heat map."""
     said = words(cell.words, hangs=True)
     if cell.link:
         said = f'<a href="#{escape(cell.link)}">{said}</a>'
@@ -128,8 +129,10 @@ def _cell(column: Column, cell: Cell, names: bool, styles: Styles, heat: bool) -
     ]
     style = "" if cell.share is None or not coloured else _heat(cell.share) if heat else f"--value: {cell.share:.3f}"
     attributes = {"class": " ".join(filter(None, kinds)), "style": style, "title": cell.description}
-    if heat and cell.values and cell.values[0] is not None:
-        attributes["data-value"] = str(cell.values[0])
+    value = cell.values[0] if cell.values else None
+    # For scripts that sort; what stands there as a plain number needs no other.
+    if value is not None and (heat or (column.align == "right" and not PLAIN.fullmatch(cell.text))):
+        attributes["data-value"] = str(value)
     return f"{_tag('td', attributes)}{said}</td>"
 
 

@@ -2,13 +2,16 @@
 
 from lengthwise.records.comparison import Comparison
 from lengthwise.records.completeness import missing
+from lengthwise.records.facets import counted
 from lengthwise.records.findings import AnalysisRows
+from lengthwise.records.merging import told_apart
 from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import ranking
 from lengthwise.records.rows import Results
 from lengthwise.report.markdown.table import notes, plain, section, to_markdown
 from lengthwise.report.model import agreement, reference, summaries
 from lengthwise.report.model.accuracy_tables import accuracy_table, scratchpad_table
+from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.difference_tables import difference_table
 from lengthwise.report.model.finding_tables import distance_table, first_error_table, probe_table, statistics_table
 from lengthwise.report.model.findings import TaskFindings, findings
@@ -29,14 +32,15 @@ def document(results: Results, analysis: AnalysisRows | None = None) -> str:
         f"# {plain(results.study.get('name', 'study'))}",
         f"The whole study: {summary}" if partial and summary else summary,
         f"**{plain(partial.words)}.**" if partial else "",
+        *(f"**{plain(line)}.**" for line in told_apart(results)),
         _measured(results),
         section(ranking_table(results)),
         _best_order(results),
-        section(accuracy_table(results, seen=False)),
-        section(accuracy_table(results, seen=True)),
+        section(with_axes(accuracy_table(results, seen=False), results)),
+        section(with_axes(accuracy_table(results, seen=True), results)),
         _published(results),
         section(differences) if differences.rows else "",
-        section(scratchpad_table(results)) if results.has_scratchpads else "",
+        section(with_axes(scratchpad_table(results), results)) if results.has_scratchpads else "",
         section(errors),
         *(section(length_table(results, task)) for task in results.tasks),
         *(section(table) for found in findings(results, analysis or AnalysisRows()) for table in _tables(found)),
@@ -48,8 +52,10 @@ def document(results: Results, analysis: AnalysisRows | None = None) -> str:
 def _measured(results: Results) -> str:
     found = outcomes(results)
     seeds = sorted({run.description["seed"] for run in results.runs})
+    tasks, points = counted(results)
+    at = f" at {points} points of a grid" if points > 1 else ""
     lines = [
-        f"{plural(len(results.runs), 'finished run')}: {plural(len(results.tasks), 'task')}, "
+        f"{plural(len(results.runs), 'finished run')}: {plural(tasks, 'task')}{at}, "
         f"{plural(len(results.encodings), 'encoding')}, seeds {', '.join(map(str, seeds))}; last checkpoint."
     ]
     if results.unfinished:
@@ -71,7 +77,7 @@ def _published(results: Results) -> str:
     if comparison is None:
         return plain(reference.why_nothing(results))
     departures = "\n".join(f"- {plain(line)}" for line in comparison.departures)
-    cells = comparison_table(results, comparison)
+    cells = with_axes(comparison_table(results, comparison), results)
     parts = [
         "## Unseen lengths, ours / published",
         to_markdown(cells),

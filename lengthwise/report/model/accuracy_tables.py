@@ -153,8 +153,9 @@ def scratchpad_table(results: Results) -> Table:
     rows = []
     for task in results.tasks:
         name, scratchpad = reference.name_and_format(results, task)
+        said = results.facets[task].task if task in results.facets else task
         cells = (_answer_and_text(results, task, encoding) for encoding in results.encodings)
-        rows.append(TableRow((text_cell(task if task == name else f"{task} ({name})"), text_cell(scratchpad), *cells)))
+        rows.append(TableRow((text_cell(task if said == name else f"{task} ({name})"), text_cell(scratchpad), *cells)))
     first, *others = by_encoding("task", results.encodings)
     return Table(
         "scratchpads",
@@ -235,6 +236,27 @@ def accuracy_values(results: Results) -> Table:
     )  # fmt: skip
 
 
+def shown_accuracies(results: Results, checkpoint: str = "last") -> Table:
+    """What `lengthwise show` says of each task and encoding, at one checkpoint."""
+    rows: list[list[Value]] = []
+    for task in results.tasks:
+        for encoding in results.encodings:
+            seen, unseen = (summaries.accuracy(results, task, encoding, kind, checkpoint) for kind in (True, False))
+            if seen and unseen:
+                rows.append(
+                    [task, encoding, checkpoint, len(unseen.by_seed), rounded(seen.mean), rounded(unseen.mean),
+                     *ends(unseen.interval), _joined(unseen.by_seed), len(unseen.unlearned),
+                     rounded(summaries.chance(results, task, seen=False))]
+                )  # fmt: skip
+    return value_table(
+        "accuracies",
+        "Accuracy of each encoding on each task",
+        ["task", "encoding", "checkpoint", "seeds", "training_lengths", "unseen", "low", "high", "unseen_by_seed",
+         "seeds_not_learned", "chance"],
+        rows,
+    )  # fmt: skip
+
+
 def scratchpad_values(results: Results) -> Table:
     """Final answers and whole texts apart."""
     rows: list[list[Value]] = []
@@ -245,8 +267,8 @@ def scratchpad_values(results: Results) -> Table:
             published = reference.cell(results, task, encoding)
             if answer and text:
                 rows.append(
-                    [name, scratchpad, encoding, rounded(answer.mean), *ends(answer.interval), rounded(text.mean),
-                     published.mean if published else None]
+                    [task if results.facets else name, scratchpad, encoding, rounded(answer.mean),
+                     *ends(answer.interval), rounded(text.mean), published.mean if published else None]
                 )  # fmt: skip
     return value_table(
         "scratchpads",

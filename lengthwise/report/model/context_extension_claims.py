@@ -59,7 +59,7 @@ def _ablations(rows: ExtensionRows) -> list[Claim]:
     if all(ours.values()):
         words = "Head scales for 8x and their ablations have the published order of perplexities at 8x"
         found.append(_order(words, {line: ratio or 0.0 for line, ratio in ours.items()}, theirs))
-    longest = 8 * (rows.about.get("trained") or 0)
+    longest = 8 * (rows.trained or 0)
     keys = {line: rows.keys_found(line, longest) for line in lines}
     if all(share is not None for share in keys.values()):
         words = "They have the published order of passkey accuracy, too"

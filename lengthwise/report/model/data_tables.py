@@ -3,6 +3,7 @@
 from lengthwise.records.rows import Results
 from lengthwise.report.model import reference
 from lengthwise.report.model.accuracy_tables import accuracy_values, scratchpad_values
+from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.difference_tables import difference_table
 from lengthwise.report.model.length_curves import LengthCurves, curves_of
 from lengthwise.report.model.length_tables import length_values, validation_values
@@ -13,8 +14,8 @@ from lengthwise.report.model.run_tables import run_table, task_table
 from lengthwise.report.model.table import Table
 
 
-def data_tables(results: Results, curves: list[LengthCurves] | None = None) -> list[Table]:
-    """All of them but the failures."""
+def data_tables(results: Results, curves: list[LengthCurves] | None = None, keep_titles: bool = False) -> list[Table]:
+    """All of them but the failures; `keep_titles` as for `with_axes`."""
     every = curves or [curves_of(results, task) for task in results.tasks]
     found = [
         ranking_table(results), accuracy_values(results), length_values(every), difference_table(results),
@@ -26,4 +27,4 @@ def data_tables(results: Results, curves: list[LengthCurves] | None = None) -> l
         found.append(during_training)
     if comparison := reference.comparison(results):
         found += [comparison_values(comparison), agreement_values(comparison), order_table(comparison)]
-    return found
+    return [with_axes(table, results, keep_titles) for table in found]

@@ -27,7 +27,8 @@ def displayed(results: Results) -> Results:
         RunResult(description, _written(run.finished, _name, known), run.rows, _texts(run.failures))
         for run, description in zip(results.runs, described, strict=True)
     ]
-    return replace(results, runs=runs, study=study, unfinished=[_name(name) for name in results.unfinished])
+    unfinished = [_name(name) for name in results.unfinished]
+    return replace(results, runs=runs, study=study, unfinished=unfinished, baseline=_name(results.baseline))
 
 
 def displayed_findings(analysis: AnalysisRows) -> AnalysisRows:

@@ -1,5 +1,6 @@
 """What analyses found in the runs of a report, task by task."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lengthwise.errors import RunError
@@ -46,6 +47,8 @@ def relevant(results: Results, analysis: AnalysisRows | None) -> AnalysisRows:
     """The rows about the runs of the report, in the study's order; its numbers are of the last checkpoint."""
     runs = {run.description["fingerprint"]: run.description for run in results.runs}
     found = (analysis or AnalysisRows()).of_runs(runs)
+    if results.facets:
+        found = _in_facets(found, results, runs)
     tasks, encodings = ({name: i for i, name in enumerate(names)} for names in (results.tasks, results.encodings))
 
     def place(row: Row) -> tuple[int, int, int]:
@@ -56,6 +59,17 @@ def relevant(results: Results, analysis: AnalysisRows | None) -> AnalysisRows:
 
     kinds = found.distances, found.heads, found.probes, found.failures, found.maps
     return AnalysisRows(*(sorted(rows, key=place) for rows in kinds))
+
+
+def _in_facets(found: AnalysisRows, results: Results, runs: Mapping[str, Row]) -> AnalysisRows:
+    """Rows that say the task of a run say its facet instead; those of another task stay as they are."""
+
+    def row(each: Row) -> Row:
+        title = runs[each["run"]]["task"]
+        return {**each, "task": title} if each["task"] == results.facets[title].task else each
+
+    kinds = found.distances, found.heads, found.probes, found.failures, found.maps
+    return AnalysisRows(*([row(each) for each in rows] for rows in kinds))
 
 
 def analysed(results: Results, analysis: AnalysisRows) -> list[str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lengthwise.records.facets import heading
 from lengthwise.records.row_table import column
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import Interval
@@ -36,6 +37,8 @@ class LengthCurves:
     points: list[LengthPoint]
     published: dict[str, dict[int, float]]
     """Encoding -> length -> published accuracy, also where we have not tested."""
+    heading: tuple[str, str] = ("", "")
+    """The task, and the point of a grid that it is at."""
 
     def of(self, encoding: str) -> list[LengthPoint]:
         return [point for point in self.points if point.encoding == encoding]
@@ -68,7 +71,7 @@ def curves_of(results: Results, task: str, checkpoint: str = "last") -> LengthCu
             LengthPoint(encoding, length, *cell, values, theirs.get(length), chance.get(length, 0.0), examples[length])
             for (length, values), cell in zip(by_length.items(), cells, strict=True)
         ]
-    return LengthCurves(task, results.train_length(task), points, published)
+    return LengthCurves(task, results.train_length(task), points, published, heading(results, task))
 
 
 def shared_span(every: list[LengthCurves]) -> tuple[float, float]:

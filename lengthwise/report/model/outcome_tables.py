@@ -1,5 +1,6 @@
 """What became of the runs, what each encoding was given, and how answers go wrong, as tables."""
 
+from lengthwise.records.asked import asked
 from lengthwise.records.budgets import budget_warnings, budgets
 from lengthwise.records.outcomes import LEARNED, outcomes
 from lengthwise.records.rows import Results
@@ -40,7 +41,8 @@ def outcome_table(results: Results, checkpoint: str = "last") -> Table:
 
 
 def budget_table(results: Results) -> Table:
-    """What each encoding was given, and warnings where that is not the same."""
+    """What each encoding was given, and warnings where that is not the same. Models from elsewhere are left out."""
+    elsewhere = asked(results)
     headings = ("runs", "steps", "batch", "learning rate", "examples shown", "parameters", "of the encoding")
     rows = [
         TableRow(
@@ -55,6 +57,7 @@ def budget_table(results: Results) -> Table:
             )
         )
         for each in budgets(results)
+        if each.encoding not in elsewhere
     ]  # fmt: skip
     warnings = budget_warnings(results)
     notes = [f"warning: {warning}" for warning in warnings] or [

@@ -1,6 +1,6 @@
 """Values as people write them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lengthwise.records.published import Score
@@ -114,6 +114,12 @@ def published_ratio(found: PublishedRatio | None) -> str:
 
 def perplexity(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def plural(count: int, word: str) -> str:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from lengthwise.records.facets import listed
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED
+from lengthwise.records.points import STUDY
 from lengthwise.records.ranking import Place, Rankings, rankings
 from lengthwise.records.rows import Results
 from lengthwise.records.statistics import FEWEST_SEEDS, FEWEST_TASKS
@@ -22,6 +24,10 @@ from lengthwise.report.model.table import (
 )
 
 NO_RANKING = "no pair of task and seed is finished for all encodings yet, so there is no ranking"
+NO_COMMON_RANKING = (
+    "no study has finished every encoding that one of them has, so there is no ranking; choose a study with "
+    "--only study=NAME, or encodings with --only encoding=NAME"
+)
 
 
 def ranking_table(results: Results, checkpoint: str = "last") -> Table:
@@ -82,7 +88,7 @@ def ranking_table(results: Results, checkpoint: str = "last") -> Table:
         )  # fmt: skip
         rows.append(TableRow(cells))
     title = f"Ranking on unseen lengths, {checkpoint} checkpoint"
-    return Table("ranking", title, columns, tuple(rows), tuple(_notes(found)))
+    return Table("ranking", title, columns, tuple(rows), (*_notes(found, results), *_of_facets(results)))
 
 
 def _score(places: list[Place], of: Place) -> Cell:
@@ -90,9 +96,16 @@ def _score(places: list[Place], of: Place) -> Cell:
     return number_cell(f"{scores[of.encoding]:.2f}") if of.encoding in scores else MISSING
 
 
-def _notes(found: Rankings) -> Iterator[str]:
+def _of_facets(results: Results) -> list[str]:
+    if not results.facets or not rankings(results).everything:
+        return []
+    what = "of every study" if STUDY in results.axes else "at every point of the grid"
+    return [f"every task {what} is ranked by itself, and all of them count the same"]
+
+
+def _notes(found: Rankings, results: Results) -> Iterator[str]:
     if not found.everything:
-        yield NO_RANKING
+        yield NO_COMMON_RANKING if STUDY in results.axes else NO_RANKING
         return
     first, outcomes = found.everything[0], found.outcomes
     yield f"over {plural(first.columns, 'pair')} of task and seed; ties share their mean rank"
@@ -108,7 +121,9 @@ def _notes(found: Rankings) -> Iterator[str]:
         ("at chance", outcomes.dead, f"no run above chance by {DEAD} and {DEAD_ERRORS} standard errors"),
     ):
         yield (
-            f"† {plural(len(tasks), 'task')} {name} ({meaning}): {', '.join(tasks)}" if tasks else f"no task is {name}"
+            f"† {plural(len(tasks), 'task')} {name} ({meaning}): {listed(results, tasks)}"
+            if tasks
+            else f"no task is {name}"
         )
     if outcomes.saturated or outcomes.dead:
         yield _over(found.informative, "without them")

@@ -7,6 +7,7 @@ import numpy as np
 from lengthwise.records import published
 from lengthwise.records.columns import columns
 from lengthwise.records.comparison import Comparison, compare
+from lengthwise.records.facets import listed
 from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.published import Score
 from lengthwise.records.rows import Results, once
@@ -97,7 +98,7 @@ def why_nothing(results: Results) -> str:
             found.setdefault(lengths, []).append(task)
     if not found:
         return "No published numbers beside these: there are none for these tasks with these encodings."
-    lengths = "; ".join(f"{each} ({', '.join(tasks)})" for each, tasks in found.items())
+    lengths = "; ".join(f"{each} ({listed(results, tasks)})" for each, tasks in found.items())
     return (
         f"No published numbers beside these: the published models were trained up to other lengths: {lengths}. "
         "The command lengthwise compare lays both side by side, without a verdict."

@@ -71,34 +71,43 @@ def run_table(results: Results) -> Table:
         Column("run", "left", ("run", "task", "encoding", "seed", "fingerprint")),
         Column("unseen", fields=("unseen",)),
         Column("training lengths", fields=("training_lengths",)),
-        Column("outcome", "left", ("learned", "diverged_at")),
+        Column("outcome", "left", ("outcome", "learned", "diverged_at")),
         Column("steps", fields=("steps", "best_step")),
         Column("parameters", fields=("parameters", "parameters_of_encoding")),
         Column("device", "left", ("device", "commit", "started")),
         Column("time", fields=("seconds",)),
     )
-    rows = [_run(run, number) for number, run in enumerate(summaries.in_order(results))]
+    rows = [_run(run, number, results) for number, run in enumerate(summaries.in_order(results))]
     return Table("runs", "Every finished run, last checkpoint", columns, tuple(rows))
 
 
-def _run(run: RunResult, number: int) -> TableRow:
+def _run(run: RunResult, number: int, results: Results) -> TableRow:
     about, finished = run.description, run.finished
     seen, unseen = (run.accuracy("last", seen=kind) for kind in (True, False))
     learned, diverged = summaries.learned(run), finished.get("diverged_at")
-    outcome = "diverged" if diverged is not None else "learned" if learned else "not learned"
+    outcome = _outcome(learned, learned and unseen >= LEARNED, diverged is not None)
     said = outcome + (f" at step {diverged}" if diverged is not None else "")
     name = (about["name"], about["task"], about["encoding"], about["seed"], about["fingerprint"])
+    # With a grid the columns beside it say the rest.
+    facet = results.facets.get(about["task"])
+    shown = f"{facet.task}/{about['encoding']}/seed-{about['seed']}" if facet else about["name"]
     cells = (
-        Cell((Words(about["name"]),), name, encoding=about["encoding"]),
+        Cell((Words(shown),), name, encoding=about["encoding"]),
         number_cell(decimals(unseen), rounded(unseen)),
         number_cell(beside(seen, LEARNED), rounded(seen)),
-        Cell((Words(said, "" if outcome == "learned" else "warning"),), (learned, diverged)),
+        Cell((Words(said, "warning" if outcome in ("diverged", "not learned") else ""),), (outcome, learned, diverged)),
         number_cell(str(finished.get("steps", "–")), finished.get("steps"), finished.get("best_step")),
         number_cell(f"{about['parameters']:,}", about["parameters"], about["parameters_of_encoding"]),
         Cell((Words(about["hardware"]["device"]),), (about["hardware"]["device"], about["commit"], about["started"])),
         number_cell(phrases.time(seconds(run)), round(seconds(run), 1)),
     )
     return TableRow(cells, data={"run": str(number), "outcome": outcome})
+
+
+def _outcome(learned: bool, generalized: bool, diverged: bool) -> str:
+    if diverged:
+        return "diverged"
+    return "generalized" if generalized else "learned, not generalized" if learned else "not learned"
 
 
 def failure_values(results: Results) -> Table:
@@ -124,8 +133,8 @@ def origin_table(results: Results) -> Table:
     versions = dict.fromkeys(name for about in abouts for name in about["versions"])
     facts = {
         "commit": _distinct(about["commit"] for about in abouts),
-        "first run started": started[0],
-        "last run started": started[-1],
+        "first run started": _moment(started[0]),
+        "last run started": _moment(started[-1]),
         "device": _distinct(about["hardware"]["device"] for about in abouts),
         "processors": _distinct(about["hardware"]["processors"] for about in abouts),
         "machine": _distinct(about["hardware"]["machine"] for about in abouts),
@@ -136,11 +145,18 @@ def origin_table(results: Results) -> Table:
     return fact_table("Code and machine", facts)
 
 
+def _moment(text: str) -> str:
+    """`2026-11-19T04:05:27+00:00` without what nobody reads of it."""
+    day, _, time = text.partition("T")
+    return f"{day} {time[:5]} UTC" if time.endswith("+00:00") else text
+
+
 def setting_tables(results: Results) -> list[Table]:
     """The settings of each section, as they were used."""
     return [
         fact_table(section.capitalize(), {key.replace("_", " "): plain(value) for key, value in settings.items()})
         for section, settings in resolved_settings(results).items()
+        if settings  # models from elsewhere have none of training
     ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lengthwise.records.facets import heading
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.validations import mean_swing, validations
 
@@ -40,6 +41,8 @@ class StepCurves:
 
     task: str
     curves: list[StepCurve]
+    heading: tuple[str, str] = ("", "")
+    """The task, and the point of a grid that it is at."""
 
     @property
     def steps(self) -> list[int]:
@@ -53,7 +56,7 @@ def steps_of(results: Results) -> list[StepCurves]:
     for task in results.tasks:
         curves = [curve for encoding in results.encodings if (curve := _curve(encoding, results.of(task, encoding)))]
         if curves:
-            found.append(StepCurves(task, curves))
+            found.append(StepCurves(task, curves, heading(results, task)))
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lengthwise.errors import UserError
 from lengthwise.records.outcomes import LEARNED as LEARNED
-from lengthwise.records.outcomes import learned
+from lengthwise.records.outcomes import learned, require_checkpoint
 from lengthwise.records.row_table import column
 from lengthwise.records.rows import Measure, Results, RunResult
 from lengthwise.records.statistics import FEWEST_SEEDS, SEEDS_OF_A_TASK, Interval, interval_over_seeds, is_range
@@ -100,6 +100,7 @@ def in_order(results: Results) -> list[RunResult]:
 def require_runs(results: Results) -> None:
     if not results.runs:
         raise UserError("no run is finished yet, so there is nothing to show; `lengthwise run` resumes the study")
+    require_checkpoint(results, "last")
 
 
 def has_best(results: Results) -> bool:

@@ -138,6 +138,11 @@ class Table:
         return {"columns": self.fields, "rows": self.values}
 
     @property
+    def records(self) -> list[dict[str, Value]]:
+        """For programs: field -> value, of each row."""
+        return [dict(zip(self.fields, row, strict=True)) for row in self.values]
+
+    @property
     def sentences(self) -> list[str]:
         """The notes, as they stand in a text."""
         return [_sentence(note) for note in self.notes]

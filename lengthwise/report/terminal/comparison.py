@@ -6,13 +6,16 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from lengthwise.records.comparison import ComparedCell, Comparison
+from lengthwise.records.merging import told_apart
 from lengthwise.records.published import ENCODINGS
+from lengthwise.records.rows import Results
+from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.phrases import plural
 from lengthwise.report.model.published_tables import agreement_table, cell_table, correlation_table, order_table
 from lengthwise.report.terminal.table import to_terminal
 
 
-def comparison_tables(comparison: Comparison) -> list[RenderableType]:
+def comparison_tables(comparison: Comparison, results: Results) -> list[RenderableType]:
     """Everything of a comparison but its curves, which are for programs."""
     tables = [cell_table(comparison)]
     if comparison.counts:
@@ -21,8 +24,8 @@ def comparison_tables(comparison: Comparison) -> list[RenderableType]:
     if comparison.order:
         tables.append(order_table(comparison))
     return [
-        *(Text(line, style="yellow") for line in warnings(comparison)),
-        *map(to_terminal, tables),
+        *(Text(line, style="yellow") for line in (*warnings(comparison), *told_apart(results))),
+        *(to_terminal(with_axes(table, results)) for table in tables),
         Text("\n".join(notes(comparison))),
     ]
 

@@ -6,13 +6,17 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from lengthwise.records.completeness import missing
+from lengthwise.records.facets import faceted
+from lengthwise.records.merging import told_apart
 from lengthwise.records.rows import Results
-from lengthwise.report.model.accuracy_tables import pair_tables
+from lengthwise.report.model.accuracy_tables import pair_tables, shown_accuracies
+from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.difference_tables import difference_table
 from lengthwise.report.model.displayed import displayed
 from lengthwise.report.model.length_tables import length_table
 from lengthwise.report.model.outcome_tables import budget_table, outcome_table
 from lengthwise.report.model.ranking_table import ranking_table
+from lengthwise.report.model.table import Table
 from lengthwise.report.terminal.table import ForWidth, to_terminal
 
 MOST_LENGTHS = 16
@@ -27,16 +31,24 @@ LENGTH = len(" 0.00")
 
 def show_tables(results: Results, checkpoint: str = "last") -> list[RenderableType]:
     """What matters most comes first; tables by length, of which there are most, come last."""
-    results = displayed(results)
+    results = faceted(displayed(results))
     partial = missing(results)
     statistics = outcome_table(results, checkpoint), difference_table(results, checkpoint), budget_table(results)
-    tables = [*pair_tables(results, checkpoint), ranking_table(results, checkpoint)]
+    ranked = [ranking_table(results, checkpoint)] if len(results.encodings) > 1 else []
+    tables = [*pair_tables(results, checkpoint), *ranked]
     tables += [table for table in statistics if table.rows]
     return [
         *([Text(partial.words, style="yellow")] if partial else []),
-        *map(to_terminal, tables),
+        *(Text(line, style="yellow") for line in told_apart(results)),
+        *(to_terminal(with_axes(table, results)) for table in tables),
         *(lengths(results, task, checkpoint) for task in results.tasks),
     ]
+
+
+def show_values(results: Results, checkpoint: str = "last") -> Table:
+    """The accuracies alone, for programs."""
+    results = faceted(displayed(results))
+    return with_axes(shown_accuracies(results, checkpoint), results)
 
 
 def lengths(results: Results, task: str, checkpoint: str = "last") -> RenderableType:

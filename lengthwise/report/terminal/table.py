@@ -43,9 +43,11 @@ class PlainTable(RichTable):
             yield self._part(list(range(len(widths))), widths, fits=True, margins=False)
             return
         named = range(min(self.names, len(widths)))
-        # Names that take more than half of the console are folded: the numbers beside them matter as much.
+        # Names that take more than half of the console, or several columns more than three quarters, are folded: the
+        # numbers beside them matter as much.
         names = sum(widths[i] for i in named)
-        room = options.max_width - 1 - min(names, options.max_width // 2)
+        most = options.max_width // 2 if len(named) == 1 else options.max_width * 3 // 4
+        room = options.max_width - 1 - min(names, most)
 
         def part(chosen: list[int]) -> PlainTable:
             fits = names + sum(widths[i] for i in chosen) < options.max_width

@@ -59,10 +59,14 @@ async function exploreAttention() {
     return map;
   };
 
+  const pen = document.createElement("canvas").getContext("2d"); // measures words
+
   const drawMap = () => {
     const tokens = size();
     const cell = Math.max(CELL.least, Math.min(CELL.most, Math.floor(CELL.room / tokens)));
-    const left = 10 + 7 * Math.max(...state.map.tokens.map((_, i) => short(i).length));
+    const font = Math.min(12, cell - 1);
+    pen.font = `${font}px ${getComputedStyle(document.body).fontFamily}`;
+    const left = 8 + Math.ceil(Math.max(...state.map.tokens.map((_, i) => pen.measureText(short(i)).width)));
     Object.assign(state, { cell, left });
     const side = cell * tokens;
     const wide = left + side + 6;
@@ -79,7 +83,6 @@ async function exploreAttention() {
     }
     const triangle = Array.from({ length: tokens }, (_, i) => `V${(i + 1) * cell}`).map((down, i) => `M${left + i * cell},${i * cell}h${cell}${down}`).join("");
     const target = state.map.prompt_tokens;
-    const font = Math.min(12, cell - 1);
     const words = { "font-size": font, fill: "currentColor" };
     svg.replaceChildren(
       draw("path", { d: `M${left},0V${side}H${left + side}`, fill: "none", stroke: "currentColor", "stroke-opacity": 0.35 }),

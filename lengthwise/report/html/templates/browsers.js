@@ -7,7 +7,7 @@ const matches = (wanted, value) => wanted === "" || wanted === String(value);
 function browseRuns() {
   const form = document.getElementById("run-filters");
   const lines = all("#run-table tbody tr");
-  const descriptions = read("descriptions");
+  const [descriptions, losses] = [read("descriptions"), read("losses")];
   const dialog = document.getElementById("run-dialog");
   for (const line of lines) {
     const name = line.querySelector("th");
@@ -18,7 +18,8 @@ function browseRuns() {
     button.setAttribute("aria-haspopup", "dialog");
     button.addEventListener("click", () => {
       document.getElementById("run-title").textContent = button.textContent;
-      document.getElementById("run-text").textContent = JSON.stringify(descriptions[line.dataset.run], null, 2);
+      const number = line.dataset.run;
+      document.getElementById("run-card").replaceChildren(...runCard(descriptions[number], runs.rows[number], runColumn, losses[number]));
       dialog.showModal();
     });
     words.replaceWith(" ", button);
