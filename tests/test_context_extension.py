@@ -1,11 +1,11 @@
 """Context extension: what is measured is what a plain loop says, what is fitted is all that changes."""
 
-import copy
 import dataclasses
 import json
 import math
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,21 @@ from lengthwise.context_extension import forward as reading
 from lengthwise.context_extension import passkey as passkey_module
 from lengthwise.context_extension import table as table_module
 from lengthwise.context_extension.entropy import bound, correlate, entropies, entropy_rows, spread_positions
+from lengthwise.context_extension.extension_study import DocumentsOfModels, load_extension_study
 from lengthwise.context_extension.fit_files import load_fit, save_fit
 from lengthwise.context_extension.fitting import FitSettings, Fitted, fit
 from lengthwise.context_extension.fitting_entropy import HALVINGS, fit_entropy, second_half, wanted_entropy
 from lengthwise.context_extension.fitting_rows import TrainingWindows, choose_targets
 from lengthwise.context_extension.foreign_tokenizer import ForeignTokenizer
 from lengthwise.context_extension.hugging_face import layer_encodings, load_decoder
+from lengthwise.context_extension.lines import Line, fit_settings, read_lines
 from lengthwise.context_extension.loaded_model import LoadedModel, open_model
+from lengthwise.context_extension.looking import SHARES, look_rows, looks
 from lengthwise.context_extension.passkey import KeyDocuments, depths, passkey_rows
 from lengthwise.context_extension.perplexity import loss_by_position, perplexities, perplexity_at
+from lengthwise.context_extension.reader import DecoderReader, Reader
 from lengthwise.context_extension.search import LARGEST, fit_growth, search_scale
-from lengthwise.context_extension.table import ExtensionTable, TableSettings, lines
+from lengthwise.context_extension.table import LineTable, MeasureSettings
 from lengthwise.context_extension.variant import Variant, extension_table, variant
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import extended, make_extension
@@ -98,8 +102,8 @@ def rope(folder: Path) -> LoadedModel:
     return open_model(folder / "rotary", CPU)
 
 
-def bits(model: Decoder) -> dict[str, bytes]:
-    return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
+def bits(model: Reader) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in model.weights().items()}
 
 
 def documents_of(*sizes: int, rows: int = 50) -> Documents:
@@ -117,6 +121,11 @@ def random_model(encoding: str = "none", **shape: Any) -> Decoder:
     return model.requires_grad_(False)
 
 
+def random_reader(encoding: str, tables: Sequence[dict[str, Any]], context: int, **shape: Any) -> DecoderReader:
+    reader = DecoderReader(random_model(encoding, **shape))
+    return reader.extended([make_extension(table) for table in tables], context)
+
+
 # Perplexity.
 
 
@@ -131,7 +140,7 @@ def test_perplexity_is_what_a_loop_over_tokens_says(nope: LoadedModel) -> None:
             for place in range(end - 8, end):
                 # All that stands in the window before the target, and nothing else.
                 read = documents.tokens[end - context - 1 : place].astype(np.int64)
-                logits = model(torch.from_numpy(read)[None])[0, -1]
+                logits = model.logits(torch.from_numpy(read)[None])[0, -1]
                 losses.append(float(-logits.log_softmax(-1)[int(documents.tokens[place])]))
         found = perplexity_at(model, targets, context)
         assert found.tokens == len(losses) == 40
@@ -187,11 +196,11 @@ def test_a_context_beyond_all_documents_is_an_error(nope: LoadedModel) -> None:
 
 
 def test_a_model_whose_positions_end_says_so() -> None:
-    model = random_model("learned")
+    model = DecoderReader(random_model("learned"))
     with pytest.raises(UserError, match="ends at position 7"):
-        extended(model, [], 9)
+        model.extended([], 9)
     with pytest.raises(UserError, match="cannot read 9 tokens"):
-        reading.hidden_states(model, torch.zeros(1, 9, dtype=torch.int64))
+        model.hidden(torch.zeros(1, 9, dtype=torch.int64))
 
 
 # Long rows.
@@ -215,7 +224,7 @@ LONG = 8192
 @pytest.mark.slow
 @pytest.mark.parametrize("table", [None, {"name": "uniform-scale", "slope": 0.3}, {"name": "head-scale"}])
 def test_a_long_row_makes_no_square(table: dict[str, Any] | None) -> None:
-    model = extended(random_model(), [make_extension(table)] if table else [], LONG)
+    model = random_reader("none", [table] if table else [], LONG)
     with LargestTensor() as watch:
         reading.losses_of_last(model, np.arange(LONG + 1)[None] % 50, scored=256)
     assert LONG * 32 <= watch.elements <= LONG * 64 < LONG**2 / 100
@@ -236,7 +245,7 @@ BIASED = [
 def test_biased_logits_are_made_for_a_few_queries_at_a_time(
     encoding: str, tables: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = extended(random_model(encoding), [make_extension(table) for table in tables], 200)
+    model = random_reader(encoding, tables, 200)
     rows = np.arange(201)[None] % 50
     whole = reading.losses_of_last(model, rows, scored=200)
     monkeypatch.setattr(attention, "LARGEST_LOGITS", 3000)
@@ -248,9 +257,9 @@ def test_biased_logits_are_made_for_a_few_queries_at_a_time(
 
 def test_fitting_at_a_long_row_makes_no_square() -> None:
     scales = make_extension({"name": "head-scale"})
-    model = extended(random_model("rotary"), [scales], 2048)
+    model = DecoderReader(random_model("rotary")).extended([scales], 2048)
     with LargestTensor() as watch:
-        hidden = reading.hidden_states(model, torch.arange(2048)[None] % 50, forget=True)
+        hidden = model.hidden(torch.arange(2048)[None] % 50, forget=True)
         reading.token_losses(model, hidden, torch.zeros(1, 2048, dtype=torch.int64)).mean().backward()
     assert scales.parameters()[0].grad is not None
     assert watch.elements < 2048**2 / 10
@@ -268,10 +277,11 @@ def test_forgotten_blocks_give_the_same_gradients(rope: LoadedModel) -> None:
     found, passes = [], []
     for forget in (False, True):
         scales = make_extension({"name": "head-scale", "initial": 1.3})
-        model = extended(rope.model, [scales], 64)
+        model = rope.model.extended([scales], 64)
+        assert isinstance(model, DecoderReader)
         count: list[int] = []
-        model.blocks[0].attention.register_forward_hook(lambda *given, count=count: count.append(1))
-        hidden = reading.hidden_states(model, tokens[:, :-1], forget)
+        model.model.blocks[0].attention.register_forward_hook(lambda *given, count=count: count.append(1))
+        hidden = model.hidden(tokens[:, :-1], forget)
         reading.token_losses(model, hidden, tokens[:, 1:]).mean().backward()
         found.append(scales.parameters()[0].grad)
         passes.append(len(count))
@@ -296,12 +306,10 @@ def test_entropy_in_blocks_is_that_of_whole_maps(
     encoding: str, tables: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(entropy_module.LARGEST_BLOCK, "cpu", 3 * 4 * 20 * 3)  # three queries at a time
-    model = extended(
-        random_model(encoding, width=64, heads=4, key_value_heads=2), [make_extension(table) for table in tables], 20
-    )
+    model = random_reader(encoding, tables, 20, width=64, heads=4, key_value_heads=2)
     rows = stream(0, "rows").integers(0, 50, size=(3, 20))
     trace = Trace()
-    model(torch.from_numpy(rows), trace=trace)
+    model.model(torch.from_numpy(rows), trace=trace)
     expected = torch.zeros(2, 4, 20, dtype=torch.float64)
     for layer, seen in enumerate(trace.layers):
         for row in range(3):
@@ -318,7 +326,7 @@ def test_entropy_of_a_long_row_makes_no_square(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(entropy_module.LARGEST_BLOCK, "cpu", 2**18)
     positions = spread_positions(LONG, 5)
     with LargestTensor() as watch:
-        found = entropies(random_model(), np.arange(LONG)[None] % 50, positions)
+        found = entropies(DecoderReader(random_model()), np.arange(LONG)[None] % 50, positions)
     assert positions.tolist() == [0, 2048, 4096, 6143, 8191]
     assert watch.elements <= LONG * 64
     rows = entropy_rows(found, positions, samples=1)
@@ -330,7 +338,7 @@ def test_equal_attention_reaches_the_bound() -> None:
     for name, parameter in model.named_parameters():
         if "projection" in name:
             parameter.data.zero_()
-    found = entropies(model, np.arange(12)[None])
+    found = entropies(DecoderReader(model), np.arange(12)[None])
     assert found[1, 0].tolist() == pytest.approx([bound(position) for position in range(12)], abs=1e-5)
 
 
@@ -424,9 +432,9 @@ def test_a_gradient_that_is_not_finite_is_named_by_its_step(nope: LoadedModel, m
     """Norms are looked at now and then, and the first bad one is named, not the last."""
     real, calls = fitting._gradients, []
 
-    def breaking(model: Decoder, rows_RT: Any) -> Tensor:
-        calls.append(rows_RT)
-        loss = real(model, rows_RT)
+    def breaking(model: Decoder, parts: Any, scored: int) -> Tensor:
+        calls.append(parts)
+        loss = real(model, parts, scored)
         if len(calls) >= 3:
             for parameter in model.parameters():
                 if parameter.grad is not None:
@@ -478,10 +486,11 @@ def test_extensions_come_after_those_of_a_fit(rope: LoadedModel, tmp_path: Path)
     save_fit(tmp_path, rope, found)
     both = variant(rope, ["uniform-scale:constant=1.3"], tmp_path)
     assert both.label == f"drope, fitted at {CONTEXT} + uniform-scale:constant=1.3"
-    expected = extended(found.model, [make_extension({"name": "uniform-scale", "constant": 1.3})], 96)
+    expected = found.model.extended([make_extension({"name": "uniform-scale", "constant": 1.3})], 96)
     tokens_BT = torch.arange(96)[None] % 50
-    torch.testing.assert_close(both(96)(tokens_BT), expected(tokens_BT))
-    assert not torch.allclose(both(96)(tokens_BT), variant(rope, fit=tmp_path)(96)(tokens_BT), atol=1e-3)
+    logits_BTV = both(96).logits(tokens_BT)
+    torch.testing.assert_close(logits_BTV, expected.logits(tokens_BT))
+    assert not torch.allclose(logits_BTV, variant(rope, fit=tmp_path)(96).logits(tokens_BT), atol=1e-3)
     with pytest.raises(UserError, match="yarn applies to no layer"):
         variant(rope, ["yarn:factor=2"], tmp_path)(96)
 
@@ -489,8 +498,9 @@ def test_extensions_come_after_those_of_a_fit(rope: LoadedModel, tmp_path: Path)
 @pytest.fixture
 def sharp(nope: LoadedModel) -> LoadedModel:
     """Attention that is far from uniform, so that a scale has something to sharpen."""
-    model = copy.deepcopy(nope.model)
-    for block in model.blocks:
+    model = nope.model.copied()
+    assert isinstance(model, DecoderReader)
+    for block in model.model.blocks:
         block.get_submodule("attention.projection").weight.mul_(2.5)
     return dataclasses.replace(nope, model=model)
 
@@ -545,13 +555,13 @@ def test_scales_by_entropy_are_a_fit_like_any_other(nope: LoadedModel, rope: Loa
     again = variant(nope, fit=tmp_path)
     assert again.label == f"head-scale, fitted at {4 * CONTEXT} by entropy"
     tokens_BT = torch.arange(4 * CONTEXT)[None] % 50
-    assert torch.equal(again(4 * CONTEXT)(tokens_BT), found.model(tokens_BT))
+    assert torch.equal(again(4 * CONTEXT).logits(tokens_BT), found.model.logits(tokens_BT))
     rows_RT = TrainingWindows(nope.documents("train"), 4 * CONTEXT, 0).rows(0, 3)
     expected = [float(reading.losses_of_last(each, rows_RT, 4 * CONTEXT).mean()) for each in (nope.model, found.model)]
     assert found.losses == expected
     with pytest.raises(UserError, match=f"above the trained {CONTEXT} tokens"):
         scales_by_entropy(rope, CONTEXT)
-    biased = dataclasses.replace(nope, model=random_model("alibi"))
+    biased = dataclasses.replace(nope, model=DecoderReader(random_model("alibi")))
     with pytest.raises(UserError, match="alibi has its own distance bias"):
         scales_by_entropy(biased)
     for wrong, message in (
@@ -652,12 +662,13 @@ def test_one_pass_agrees_with_greedy_decoding(rope: LoadedModel, table: dict[str
         changed = np.concatenate([prompt, other])[None]
         assert not (reading.choices(model, changed, 6)[0] == other).all()
         if table is None:
-            cache = model.new_cache(1, 80)
-            logits = model(torch.from_numpy(prompt)[None], cache=cache)
+            assert isinstance(model, DecoderReader)
+            cache = model.model.new_cache(1, 80)
+            logits = model.model(torch.from_numpy(prompt)[None], cache=cache)
             cached = []
             for _ in range(6):
                 cached.append(int(logits[0, -1].argmax()))
-                logits = model(torch.tensor([[cached[-1]]]), cache=cache)
+                logits = model.model(torch.tensor([[cached[-1]]]), cache=cache)
             assert cached == written.tolist()
 
 
@@ -879,25 +890,48 @@ def test_published_ratios_are_relative_to_the_model_as_trained() -> None:
 
 
 def test_every_published_line_has_a_line_here() -> None:
-    made = lines(TableSettings(), 512, {512 * times: 1 + 0.1 * times for times in (2, 4, 8, 16)})
-    names = [line.name for line in made]
-    assert len(names) == len(set(names)) and {line for line, _ in ratios()} <= set(names)
-    more = lines(TableSettings(entropy=True), 512, {512 * times: 1 + 0.1 * times for times in (2, 4, 8, 16)})
-    by_entropy = [line for line in more if line.name not in names]
-    assert [line.name for line in by_entropy] == [f"head-scale for {times}x, by entropy" for times in (2, 4, 8)]
-    assert all(line.fit is not None and line.fit.method == "entropy" for line in by_entropy)
-    by_name = {line.name: line for line in made}
-    settings = {name: by_name[f"head-scale for 4x{name}"].fit for name in ("", ", without start", ", without floor")}
-    assert {name: (each.initial, each.floor) for name, each in settings.items() if each} == {
+    (study,) = load_extension_study("headscale-small")
+    lines = {line.name: line for line in study.all_lines}
+    assert {line for line, _ in ratios()} <= set(lines)
+
+    def fitted(name: str) -> FitSettings:
+        return fit_settings(lines[name], 512, 3, {1024: 1.2, 2048: 1.4, 4096: 0.9}.__getitem__, key_rows=0.08)
+
+    settings = {name: fitted(f"head-scale for 4x{name}") for name in ("", ", without start", ", without floor")}
+    assert {name: (each.initial, each.floor) for name, each in settings.items()} == {
         "": (1.4, 1.0),
         ", without start": (1.0, 1.0),
         ", without floor": (1.4, 0.0),
     }
+    assert fitted("head-scale for 8x").initial == 1.0 and fitted("head-scale for 8x, without floor").initial == 0.9
+    scaled = [fitted(name) for name, line in lines.items() if line.fit is not None and line.model == "none"]
+    # Uniform scales are searched on validation documents: scales of heads are chosen there, too.
+    assert {each.split for each in scaled} == {"validation"} and {each.seed for each in scaled} == {3}
+    assert {each.passkey_share for each in scaled if each.method == "gradient"} == {0.08, 0.0}
+    by_entropy = fitted("head-scale for 2x, by entropy")
+    assert by_entropy.method == "entropy" and by_entropy.steps == HALVINGS and by_entropy.length == 1024
+    assert fitted("layer-scale for 2x").scales == "layer" and fitted("layer-scale for 2x").passkey_share == 0.08
+    assert fitted("yarn for 4x, trained").extensions == ({"name": "yarn", "factor": 4.0},)
+    assert fitted("yarn for 4x, trained").learning_rate == 1e-4 and not fitted("yarn for 4x, trained").head_scale
 
 
-SHORT = TableSettings(
-    times=(1, 2, 4), fitted=(2,), windows=4, search_windows=2, scored=16, steps=2, batch=2, depths=2, trials=0
-)
+FEW = MeasureSettings(times=(1, 2, 4), windows=4, search_windows=2, scored=16, depths=2, trials=0, heads=0)
+(STUDY,) = load_extension_study("headscale-small", ["fit={steps=2, batch=2, split='train'}", "only_times=[2]"])
+LINES = [
+    line
+    for line in read_lines(STUDY.lines, STUDY.models, STUDY.fit)
+    if line.times in (None, 2) and not any(word in line.name for word in ("keys", "scored", "layer", "entropy"))
+]
+"""With what every fit reads turned to documents that are long enough."""
+
+
+def make_table(
+    nope: LoadedModel, rope: LoadedModel, out: Path, settings: MeasureSettings = FEW, lines: Sequence[Line] = LINES
+) -> LineTable:
+    for line in lines:
+        if line.fit is not None:
+            line.fit.update(split="train", passkey_share=0.0)
+    return LineTable({"none": nope, "rotary": rope}, lines, settings, out, DocumentsOfModels(None))
 
 
 @pytest.mark.slow
@@ -917,28 +951,37 @@ def test_the_table_goes_on_where_it_was_stopped(
 
     monkeypatch.setattr(table_module, "perplexities", stopping)
     with pytest.raises(Stopped):
-        ExtensionTable(nope, rope, SHORT, tmp_path).run()
+        make_table(nope, rope, tmp_path).run()
     assert len(read_rows(tmp_path / "perplexity.jsonl")) == 3 * 3
     fits = {file: file.stat().st_mtime_ns for file in tmp_path.glob("fits/*/fit.json")}
-    ExtensionTable(nope, rope, SHORT, tmp_path).run()
+    make_table(nope, rope, tmp_path).run()
     rows = read_rows(tmp_path / "perplexity.jsonl")
-    names = [line.name for line in lines(SHORT, CONTEXT, {2 * CONTEXT: 1.1, 4 * CONTEXT: 1.2})]
-    assert [row["line"] for row in rows] == [name for name in names for _ in range(3)], "each line once"
+    assert [row["line"] for row in rows] == [line.name for line in LINES for _ in range(3)], "each line once"
     assert all(file.stat().st_mtime_ns == when for file, when in fits.items()) and len(fits) == 1
-    assert {row["tokens"] for row in rows} == {4 * 16}
+    assert {row["tokens"] for row in rows} == {4 * 16} and len({row["targets"] for row in rows}) == 1
     found = {(row["line"], row["times"]): row["perplexity"] for row in rows}
     for name in ("dynamic-ntk", "yarn", "position-interpolation"):
         assert found[name, 1] == pytest.approx(found["rotary", 1], rel=1e-5), "nothing to extend at 1x"
         assert found[name, 4] != found["rotary", 4]
     before = len(calls)
-    ExtensionTable(nope, rope, SHORT, tmp_path).run()
+    make_table(nope, rope, tmp_path).run()
     assert len(calls) == before, "nothing left to do"
+    more = read_lines(
+        [{"name": "dual", "model": "rotary", "extensions": [{"name": "dual-chunk", "chunk": 24, "local": 8}]}],
+        ["rotary"],
+    )
+    make_table(nope, rope, tmp_path, lines=more).run()
+    assert len(calls) == before + 1, "a line is added"
+    assert {"dual", "yarn"} <= set(read_json(tmp_path / "table.json")["lines"])
+    other = [dataclasses.replace(more[0], extensions=({"name": "dual-chunk", "chunk": 16, "local": 8},))]
+    with pytest.raises(UserError, match="the line 'dual' was another one"):
+        make_table(nope, rope, tmp_path, lines=other).run()
     with pytest.raises(UserError, match="windows was 4, is 5"):
-        ExtensionTable(nope, rope, dataclasses.replace(SHORT, windows=5), tmp_path).run()
-    with pytest.raises(UserError, match="none has the encoding none, not rotary"):
-        ExtensionTable(nope, nope, SHORT, tmp_path)
+        make_table(nope, rope, tmp_path, dataclasses.replace(FEW, windows=5)).run()
     with pytest.raises(UserError, match="longer than any document"):
-        ExtensionTable(nope, rope, dataclasses.replace(SHORT, times=(1, 2, 4096)), tmp_path)
+        make_table(nope, rope, tmp_path, dataclasses.replace(FEW, times=(1, 2, 4096)))
+    with pytest.raises(UserError, match="line 'dual': dual-chunk applies to no layer of this model"):
+        make_table(nope, nope, tmp_path, lines=more)
 
 
 @pytest.mark.slow
@@ -955,12 +998,32 @@ def test_the_search_goes_on_with_the_contexts_that_are_left(
 
     monkeypatch.setattr(table_module, "search_uniform", stopping)
     with pytest.raises(KeyboardInterrupt):
-        ExtensionTable(nope, rope, SHORT, tmp_path).run()
-    ExtensionTable(nope, rope, SHORT, tmp_path).run()
+        make_table(nope, rope, tmp_path).run()
+    make_table(nope, rope, tmp_path).run()
     assert searched == [[2 * CONTEXT], [4 * CONTEXT], [4 * CONTEXT]]
-    found = read_json(tmp_path / "uniform.json")
+    found = read_json(tmp_path / "uniform/none.json")
     best = {int(context): scale for context, scale in found["best"].items()}
     assert list(best) == [2 * CONTEXT, 4 * CONTEXT] and found["slope"] == fit_growth(best, CONTEXT).slope
+
+
+def test_heads_that_are_watched_look_where_a_loop_says(rope: LoadedModel) -> None:
+    rows, positions = rope.documents("test").tokens[:96].astype(np.int64)[None], np.array([40, 70, 95])
+    found = looks(rope.model, rows, positions)
+    assert isinstance(rope.model, DecoderReader)
+    trace = Trace()
+    rope.model.model(torch.from_numpy(rows), trace=trace)
+    expected = torch.zeros(2, 4, 6, dtype=torch.float64)
+    for layer, seen in enumerate(trace.layers):
+        for head in range(4):
+            for t in positions.tolist():
+                for s in range(t + 1):
+                    weight = float(seen.weights_BHTS[0, head, t, s])
+                    kind = 0 if s == 0 else 1 if t - s < CONTEXT / 8 else 2 if t - s < CONTEXT else 3
+                    expected[layer, head, 0] -= weight * math.log2(max(weight, 1e-30)) / 3
+                    expected[layer, head, 1] += weight * (t - s) / 3
+                    expected[layer, head, 2 + kind] += weight / 3
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert all(abs(sum(row[name] for name in SHARES) - 1) < 1e-5 for row in look_rows(found, 3))
 
 
 # Commands.
@@ -1024,11 +1087,21 @@ def test_commands(folder: Path, tmp_path: Path, call: Callable[..., str]) -> Non
     assert len(rows) == 2 * 2 * 4 * 4 + 1 and rows[-1]["kind"] == "correlation"
     assert {row["variant"] for row in rows[:-1]} == {"as trained", "head-scale, fitted at 64"}
     assert "best scale" in call("uniform", run, "--context", "64,128", *few)
-    small = ("--times", "1,2", "--fitted", 2, "--steps", 1, "--batch", 1, "--search-windows", 1, "--trials", 0)
-    made = call("table", run, folder / "rotary", "--out", tmp_path / "table", "--entropy", *small, *few)
+    methods = ("--extension", "yarn:factor=auto", "--extension", "uniform-scale:constant=1.2+rerope:window=8")
+    compared = ("compare", folder / "rotary", "--context", "64", "--trials", 0, "--out", tmp_path / "table", *few)
+    assert "yarn:factor=auto" in call(*compared, *methods)
+    more = call(*compared, "--extension", "streaming")
     assert (
-        "head-scale for 2x, by entropy" in made and "yarn for 2x, trained" in (tmp_path / "table/table.md").read_text()
+        "streaming" in more
+        and "uniform-scale:constant=1.2 + rerope:window=8" in (tmp_path / "table/table.md").read_text()
     )
+    found = read_rows(tmp_path / "table/perplexity.jsonl")
+    assert [row["line"] for row in found[::2]] == [
+        "as trained", "yarn:factor=auto", "uniform-scale:constant=1.2 + rerope:window=8", "streaming",
+    ]  # fmt: skip
+    assert [row["context"] for row in found[:2]] == [32, 64] and len({row["targets"] for row in found}) == 1
+    fitted = ("compare", run, "--context", "64", "--trials", 0, "--fit", tmp_path / "fit", "--fit", tmp_path / "free")
+    assert "head-scale, fitted at 64 by entropy" in call(*fitted, "--out", tmp_path / "fits", *few)
 
 
 ERRORS: dict[str, tuple[list[str], str]] = {
@@ -1050,6 +1123,20 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         "holds something else",
     ),
     "no folder": (["perplexity", "RUN", "--out", "nowhere/rows.jsonl"], "the folder of --out nowhere/rows.jsonl"),
+    "nothing to compare": (["compare", "RUN"], "say with --extension or --fit what to compare"),
+    "twice": (
+        ["compare", "RUN", "--extension", "streaming", "--extension", "streaming"],
+        "streaming is to be compared with itself",
+    ),
+    "shorter": (["compare", "RUN", "--extension", "streaming", "--context", "16"], "must be 32 tokens or more"),
+    "no keys": (
+        ["compare", "RUN", "--extension", "streaming", "--context", "64", "--scored", "16"],
+        "a key-recall document has 74 tokens or more, not 32, the trained context; set trials to 0",
+    ),
+    "does not apply": (
+        ["compare", "RUN", "--extension", "yarn:factor=2", "--trials", "0", "--scored", "8"],
+        "line 'yarn:factor=2': yarn applies to no layer",
+    ),
     "a folder": (["entropy", "RUN", "--out", "."], "is a folder; name a file"),
 }
 
@@ -1067,26 +1154,93 @@ def test_errors(name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
 # The study: from a corpus to the table.
 
 
-def test_a_study_trains_twins_and_makes_the_table(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
-    changes = [
-        "model={layers=1, width=16, heads=2, key_value_heads=1}", f"data.context={CONTEXT}", "data.vocabulary=300",
-        "data.validation_tokens=64", "data.passkey_share=0", "training.tokens=512", "training.batch_tokens=128",
-        "training.validations=1", "table.times=[1,2]", "table.fitted=[2]", "table.windows=2", "table.search_windows=2",
-        "table.scored=8", "table.steps=1", "table.batch=1", "table.trials=0",
-    ]  # fmt: skip
-    words = [word for change in changes for word in ("--set", change)]
+SMALL_STUDY = [
+    "seeds=[1]", "model={layers=1, width=16, heads=2, key_value_heads=1}", "data.vocabulary=300",
+    "training.validations=1", "measure.times=[1,2]", "measure.windows=2", "measure.search_windows=2",
+    "measure.scored=8", "measure.heads=1", "only_times=[2]", "fit={steps=1, batch=1}",
+]  # fmt: skip
+
+
+def settings_of(*changes: str) -> list[str]:
+    return [word for change in (*SMALL_STUDY, *changes) for word in ("--set", change)]
+
+
+def test_a_study_trains_models_and_makes_the_table(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
+    words = settings_of(
+        f"data.context={CONTEXT}", "data.validation_tokens=64", "data.passkey_share=0", "training.tokens=512",
+        "training.batch_tokens=128", "measure.trials=0",
+    )  # fmt: skip
     command = ("study", "headscale-small", "--corpus", folder / "corpus", "--out", tmp_path / "s", "--device", "cpu")
     said = call(*command, *words)
     assert "head-scale" in said.lower() or "headscale" in said.lower()
-    rows = read_rows(tmp_path / "s/table/perplexity.jsonl")
+    rows = read_rows(tmp_path / "s/seed-1/table/perplexity.jsonl")
     assert {row["context"] for row in rows} == {CONTEXT, 2 * CONTEXT}
-    pair = [read_json(tmp_path / "s" / each / "run.json") for each in ("none", "rotary")]
+    pair = [read_json(tmp_path / "s/seed-1" / each / "run.json") for each in ("none", "rotary")]
     assert pair[0]["encoding_of_each_layer"] == ["none"] and pair[1]["encoding_of_each_layer"] == ["rotary"]
     assert pair[1]["encoding_resolved"]["rotary"]["rotated_entries"] == 8, "all of a head, as in Llama"
+    heads = read_rows(tmp_path / "s/seed-1/table/heads.jsonl")
+    assert len(heads) == len({row["line"] for row in rows}) * 2 * 1 * 2
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*") if path.is_file()}
     assert call(*command, *words) == said
     changed = {path.name for path, time in before.items() if path.stat().st_mtime_ns != time}
-    assert changed <= {"table.md", "lock"}, "what is done is not done again"
+    assert changed <= {"table.md", "lock", "table.json"}, "what is done is not done again"
+    # The models are given to another study, which trains none.
+    given = [word for name in ("none", "rotary") for word in ("--model", f"{name}={tmp_path}/s/seed-1/{name}")]
+    again = call("study", "headscale-small", *given, "--out", tmp_path / "given", "--device", "cpu", *words)
+    assert again.replace("given", "s") == said
+    assert not (tmp_path / "given/tokens").exists() and not (tmp_path / "given/seed-1/none").exists()
+    other = read_rows(tmp_path / "given/seed-1/table/perplexity.jsonl")
+    assert [row["loss"] for row in other] == [row["loss"] for row in rows]
+
+
+@pytest.mark.slow
+def test_a_study_of_seeds_and_a_grid(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
+    text = f"""
+summary = "What a seed and a wider model change."
+seeds = [1, 2]
+[models.rotary]
+encoding = "rotary"
+[grid]
+"model.width" = [32, 48]
+[data]
+context = {CONTEXT}
+vocabulary = 300
+validation_tokens = 64
+[training]
+tokens = 512
+batch_tokens = 128
+validations = 1
+[measure]
+times = [1, 1.5, 2]
+windows = 2
+scored = 8
+trials = 0
+heads = 0
+[[lines]]
+name = "rotary"
+model = "rotary"
+[[lines]]
+name = "yarn for {{times}}x"
+model = "rotary"
+times = [2]
+extensions = [{{ name = "yarn", factor = "times" }}]
+"""
+    (tmp_path / "mine.toml").write_text(text)
+    given = ("--set", "model.layers=1", "--set", "model.heads=2", "--set", "model.key_value_heads=1", "--device", "cpu")
+    command = ("study", tmp_path / "mine.toml", "--corpus", folder / "corpus", "--out", tmp_path / "out", *given)
+    rows = json.loads(call(*command, "--json"))
+    assert {(row["study"], row["seed"]) for row in rows} == {
+        (f"mine, width={width}", seed) for width in (32, 48) for seed in (1, 2)
+    }
+    assert {row["context"] for row in rows} == {32, 48, 64} and {row["line"] for row in rows} == {
+        "rotary",
+        "yarn for 2x",
+    }
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"tokens", "table.md", "width=32", "width=48"}
+    (tmp_path / "page").mkdir()
+    call("report", tmp_path / "out", "--out", tmp_path / "page/p.html")
+    page = (tmp_path / "page/p.html").read_text()
+    assert "mine, width=32" in page and "mine, width=48" in page and "Means of 2 seeds" in page
 
 
 @pytest.mark.slow
@@ -1094,39 +1248,73 @@ def test_a_study_from_a_prepared_folder(folder: Path, tmp_path: Path, call: Call
     """No texts are needed any more: neither for training with key-recall rows, nor for any line of the table."""
     prepared = tmp_path / "prepared"
     prepare_at(Corpus(folder / "corpus"), LanguageData(vocabulary=300), prepared, lambda text: None)
-    changes = [
-        "model={layers=1, width=16, heads=2, key_value_heads=1}", "data.context=128", "data.vocabulary=300",
-        "data.validation_tokens=128", "data.passkey_share=0.25", "training.tokens=1024", "training.batch_tokens=512",
-        "training.validations=1", "table.times=[1,2]", "table.fitted=[2]", "table.windows=2", "table.search_windows=2",
-        "table.scored=8", "table.steps=1", "table.batch=1", "table.depths=2", "table.trials=1",
-    ]  # fmt: skip
-    words = [word for change in changes for word in ("--set", change)]
+    words = settings_of(
+        "data.context=128", "data.validation_tokens=128", "data.passkey_share=0.25", "training.tokens=1024",
+        "training.batch_tokens=512", "measure.depths=2", "measure.trials=1",
+    )  # fmt: skip
     command = ("study", "headscale-small", "--corpus", prepared, "--out", tmp_path / "s", "--device", "cpu")
-    assert "passkey accuracy" in call(*command, *words)
+    assert "Passkey accuracy" in call(*command, *words)
     assert not (tmp_path / "s/tokens").exists()
-    assert "| head-scale for 2x |" in (tmp_path / "s/table/table.md").read_text()
-    assert {row["length"] for row in read_rows(tmp_path / "s/table/passkey.jsonl")} == {128, 256}
+    assert "| head-scale for 2x |" in (tmp_path / "s/table.md").read_text()
+    assert {row["length"] for row in read_rows(tmp_path / "s/seed-1/table/passkey.jsonl")} == {128, 256}
+    fits = {path.parent.name.partition("~")[0]: read_json(path)["settings"] for path in tmp_path.rglob("fit.json")}
+    assert fits["head-scale_for_2x"]["passkey_share"] == 0.25, "as in training"
     few = ("--context", "128", "--windows", 2, "--scored", 8, "--device", "cpu", "--json")
     ways = [(), ("--corpus", prepared), ("--store", prepared)]
-    found = [json.loads(call("perplexity", tmp_path / "s/none", *way, *few)) for way in ways]
+    found = [json.loads(call("perplexity", tmp_path / "s/seed-1/none", *way, *few)) for way in ways]
     assert found[0] == found[1] == found[2]
     prepare_at(Corpus(folder / "corpus"), LanguageData(vocabulary=290), tmp_path / "other", lambda text: None)
     with pytest.raises(UserError, match="tokens of another tokenizer"):
-        call("perplexity", tmp_path / "s/none", "--corpus", tmp_path / "other", *few)
+        call("perplexity", tmp_path / "s/seed-1/none", "--corpus", tmp_path / "other", *few)
 
 
 def test_a_study_that_cannot_be_is_an_error_before_anything_is_trained(folder: Path, tmp_path: Path) -> None:
     for words, said in [
         (("headscale-smal",), "did you mean 'headscale-small'"),
         (("headscale-small", "--set", "training.batch_tokens=100"), "multiple of the context"),
-        (("headscale-small", "--set", "twins={none='none'}"), "twins must name"),
-        (("headscale-small", "--set", "table.times=[2]"), "times must hold 1"),
+        (("headscale-small", "--set", "models={a={}}"), "models.a: needs an encoding"),
+        (("headscale-small", "--set", "measure.times=[2]"), "times must hold 1"),
+        (("headscale-small", "--set", "lines=[]"), "lines must be one table or more"),
+        (
+            ("headscale-small", "--set", "lines=[{name='a', model='b'}]"),
+            "no model is called 'b'; there are none, rotary",
+        ),
+        (("headscale-small", "--set", "grid.seed=[1]"), "grid.seed must be a setting of one of model"),
+        (("headscale-small", "--set", "seeds=[1,1]"), "seeds must be different numbers"),
+        (("headscale-small", "--model", "third=x"), "the study has no model 'third'"),
+        (("headscale-small", "--model", "none"), "must look like rotary=runs/rope"),
     ]:
         out = tmp_path / "x"
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=re.escape(said)):
             CliRunner().invoke(
                 app,
                 ["extend", "study", *words, "--corpus", str(folder / "corpus"), "--out", str(out)],
                 catch_exceptions=False,
             )
         assert not out.exists()
+
+
+LINE_ERRORS: dict[str, tuple[dict[str, Any], str]] = {
+    "two lengths": ({"times": [2, 4]}, "lines[1].name must have {times} in it"),
+    "no length": ({"fit": {}}, "lines[1] (a) must say with times for which lengths"),
+    "best of nothing": ({"extensions": [{"name": "uniform-scale", "constant": "best"}]}, "must say with times"),
+    "a factor of nothing": ({"extensions": [{"name": "yarn", "factor": "times"}]}, "must say with times for which"),
+    "below": ({"times": [-2]}, "times must be above 0"),
+    "no extension": ({"extensions": [{"name": "yearn", "factor": 2}]}, "did you mean 'yarn'"),
+    "no table": ({"extensions": ["yarn"]}, "extensions must be tables like"),
+    "no such setting": ({"extensions": [{"name": "yarn", "factr": 2}]}, "unknown setting"),
+    "a length in a fit": ({"times": [2], "fit": {"length": 3}}, "fit.length is 'times' of the line"),
+    "a wrong fit": ({"times": [2], "fit": {"stpes": 3}}, "unknown setting 'lines[1].fit.stpes'"),
+    "fit of both": (
+        {"times": [2], "fit": {"method": "entropy", "scales": "layer"}},
+        "by entropy every head has a scale",
+    ),
+    "a name": ({"name": "a/b"}, "lines[1].name must be a plain word"),
+}
+
+
+@pytest.mark.parametrize("name", LINE_ERRORS)
+def test_a_wrong_line_is_refused_by_its_number(name: str) -> None:
+    table, said = LINE_ERRORS[name]
+    with pytest.raises(UserError, match=re.escape(said)):
+        read_lines([{"name": "a", "model": "m", **table}], ["m"])

@@ -12,6 +12,7 @@ from test_context_extension import CONTEXT, folder, story
 from typer.testing import CliRunner
 
 from lengthwise.cli.main import app
+from lengthwise.context_extension.extension_study import refuse_other_precision
 from lengthwise.context_extension.hugging_face import load_decoder
 from lengthwise.context_extension.loaded_model import open_model
 from lengthwise.context_extension.variant import extension_table
@@ -115,19 +116,18 @@ def test_a_tokenizer_with_more_tokens_than_the_model(folder: Path) -> None:
 
     class Large:
         def encode(self, text: str) -> np.ndarray:
-            return np.array([3, subject.model.embedding.num_embeddings])
+            return np.array([3, subject.model.rows])
 
     object.__setattr__(subject, "tokenizer", Large())
     with pytest.raises(UserError, match="makes token 300, but the model has 300 rows"):
         subject.documents("test", folder / "corpus")
 
 
-def test_twins_of_different_precision_are_none(folder: Path, tmp_path: Path) -> None:
+def test_models_of_a_study_have_one_precision(folder: Path, tmp_path: Path) -> None:
     for name in ("none", "rotary", "tokens"):
         shutil.copytree(folder / name, tmp_path / name)
     described = json.loads((tmp_path / "none/run.json").read_text())
     (tmp_path / "none/run.json").write_text(json.dumps({**described, "precision": "bf16"}))
-    done = extend("table", tmp_path / "none", tmp_path / "rotary", "--out", tmp_path / "table", "--scored", 8)
-    assert isinstance(done.exception, UserError), done.output
-    assert "none was trained in bf16, rotary in fp32: not a matched pair" in str(done.exception)
-    assert not (tmp_path / "table").exists()
+    subjects = [open_model(tmp_path / name, torch.device("cpu")) for name in ("none", "rotary")]
+    with pytest.raises(UserError, match=r"trained in different precision \(none in bf16, rotary in fp32\)"):
+        refuse_other_precision(subjects)

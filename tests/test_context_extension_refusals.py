@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.context_extension import matched_pair as study_module
+from lengthwise.context_extension import extension_study as study_module
 from lengthwise.context_extension import table as table_module
+from lengthwise.context_extension.extension_study import (
+    DocumentsOfModels,
+    load_extension_study,
+    run_extension_study,
+)
 from lengthwise.context_extension.fitting_rows import TrainingWindows, choose_targets
 from lengthwise.context_extension.loaded_model import LoadedModel, open_model
-from lengthwise.context_extension.matched_pair import load_extension_study, run_extension_study
-from lengthwise.context_extension.table import ExtensionTable, TableSettings, what_is_scored
+from lengthwise.context_extension.table import About, LineTable, MeasureSettings, reach, what_is_scored
 from lengthwise.errors import UserError
 from lengthwise.language.store import Documents
 from lengthwise.records.files import read_rows
@@ -30,8 +34,9 @@ LENGTHS = {"train": 900, "validation": 600, "test": 600}
 CHANGES = (
     "model={layers=1, width=16, heads=2, key_value_heads=1}", f"data.context={CONTEXT}", "data.vocabulary=300",
     "data.validation_tokens=128", "data.passkey_share=0", "training.tokens=512", "training.batch_tokens=512",
-    "training.validations=1", "table.times=[1,2]", "table.fitted=[2]", "table.windows=2", "table.search_windows=1",
-    "table.scored=8", "table.steps=1", "table.batch=1", "table.depths=2", "table.trials=1",
+    "training.validations=1", "measure.times=[1,2]", "only_times=[2]", "measure.windows=2", "measure.search_windows=1",
+    "measure.scored=8", "fit.steps=1", "fit.batch=1", "measure.depths=2", "measure.trials=1", "measure.heads=1",
+    "seeds=[1]",
 )  # fmt: skip
 
 
@@ -45,8 +50,8 @@ def write_corpus(place: Path, **lengths: int) -> Path:
 
 
 def run(corpus: Path, out: Path, *changes: str) -> None:
-    study = load_extension_study("headscale-small", [*CHANGES, *changes])
-    run_extension_study(study, corpus, out, "cpu", 60.0, Listener())
+    studies = load_extension_study("headscale-small", [*CHANGES, *changes])
+    run_extension_study(studies, corpus, out, "cpu", 60.0, Listener())
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished study."""
     place = tmp_path_factory.mktemp("refusals")
     run(write_corpus(place / "corpus"), place / "study")
-    return place / "study"
+    return place / "study/seed-1"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,13 @@ def pair(made: Path) -> tuple[LoadedModel, LoadedModel]:
     return open_model(made / "none", CPU), open_model(made / "rotary", CPU)
 
 
-SETTINGS = load_extension_study("headscale-small", CHANGES).table
+(STUDY,) = load_extension_study("headscale-small", CHANGES)
+
+
+def table(pair: tuple[LoadedModel, LoadedModel], out: Path, **changes: Any) -> LineTable:
+    models, settings = dict(zip(("none", "rotary"), pair, strict=True)), dataclasses.replace(STUDY.measure, **changes)
+    about = About(STUDY.name, STUDY.summary)
+    return LineTable(models, STUDY.all_lines, settings, out, DocumentsOfModels(None), about=about)
 
 
 # What a crash leaves.
@@ -82,6 +93,7 @@ CUTS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "in the first row ever": ("perplexity.jsonl", lambda content: content[:20]),
     "in a row of keys": ("passkey.jsonl", lambda content: keep(content, 6, 30)),
     "between rows of keys": ("passkey.jsonl", lambda content: keep(content, 7)),
+    "in a row of heads": ("heads.jsonl", lambda content: keep(content, 3, 30)),
 }
 
 
@@ -93,7 +105,7 @@ def test_a_table_that_was_cut_off_becomes_whole_again(
     file, cut = CUTS[name]
     whole = copied(made / "table", tmp_path)
     (tmp_path / file).write_bytes(cut(whole[file]))
-    ExtensionTable(*pair, SETTINGS, tmp_path).run()
+    table(pair, tmp_path).run()
     assert {file: (tmp_path / file).read_bytes() for file in whole} == whole
 
 
@@ -111,7 +123,7 @@ def test_a_line_without_some_of_its_rows_is_measured_again_in_its_place(
         return real(*given)
 
     monkeypatch.setattr(table_module, "perplexities", counted)
-    ExtensionTable(*pair, SETTINGS, tmp_path).run()
+    table(pair, tmp_path).run()
     assert len(measured) == 1 and file.read_bytes() == whole["perplexity.jsonl"]
     assert len(read_rows(file)) == 2 * len({row["line"] for row in read_rows(file)})
 
@@ -122,7 +134,7 @@ def copied(table: Path, into: Path) -> dict[str, bytes]:
         if path.is_file() and path.name != "lock":
             (into / path.relative_to(table)).parent.mkdir(parents=True, exist_ok=True)
             (into / path.relative_to(table)).write_bytes(path.read_bytes())
-    return {name: (table / name).read_bytes() for name in ("perplexity.jsonl", "passkey.jsonl")}
+    return {name: (table / name).read_bytes() for name in ("perplexity.jsonl", "passkey.jsonl", "heads.jsonl")}
 
 
 # What cannot be.
@@ -132,24 +144,34 @@ IMPOSSIBLE: dict[str, tuple[dict[str, int], list[str], str]] = {
     "test": (
         {"test": 60},
         [],
-        r"256 tokens \(2 x 128\) is longer than any document of the test split: .* out of times",
+        r"256 tokens \(2 x 128\) is longer than any document of the test split: .* out of measure.times",
     ),
     "validation": ({"validation": 60}, [], r"longer than any document of the validation split: the longest allows"),
-    "train": ({"train": 300}, ["table.times=[1,4]", "table.fitted=[4]"], r"of the train split: .* 4 out of fitted"),
+    "train": ({"train": 300}, ["only_times=[4]"], r"of the train split: .* take 4 out of the times of lines"),
     "no test": ({"test": 0}, [], "has no test documents"),
-    "scored": ({}, ["table.scored=129"], "scored must be at most the 128 tokens of the trained context, not 129"),
+    "scored": ({}, ["measure.scored=129"], "scored must be at most the 128 tokens of the trained context, not 129"),
     "keys": (
         {},
-        ["data.context=32", "table.times=[1,8]", "table.fitted=[8]"],
+        ["data.context=32", "measure.times=[1,8]", "only_times=[8]"],
         r"a key-recall document has \d+ tokens or more, not 32, the trained context; set trials to 0",
     ),
-    "encoding": ({}, ["twins.none='alibi'"], "none has the encoding alibi, not none"),
-    "encodings": (
+    "encoding": (
         {},
-        ["twins.rotary=['rotary','none']", "model.layers=2"],
-        "has the encoding none, rotary, not rotary",
+        ["models.rotary={encoding='none'}"],
+        "line 'position-interpolation': position-interpolation applies to no layer of this model",
     ),
-    "setting of the second": ({}, ["twins.rotary={name='rotary', fractoin=1.0}"], "unknown setting .*fractoin"),
+    "setting of the second": (
+        {},
+        ["models.rotary={encoding={name='rotary', fractoin=1.0}}"],
+        "unknown setting .*fractoin",
+    ),
+    "too many pairs": (
+        {},
+        ["models.rotary.model={heads=8}"],
+        "line 'dynamic-ntk': dynamic-ntk needs two rotated pairs or more",
+    ),
+    "both": ({}, ["models.none.folder='x'"], "models.none: needs an encoding to be trained with, or the folder"),
+    "nothing to train": ({}, ["models.none={folder='nowhere'}"], "no language model at nowhere"),
 }
 
 
@@ -183,19 +205,31 @@ class Stored:
 @pytest.mark.parametrize("short", ["test", "validation", "train"])
 def test_what_is_refused_is_exactly_what_could_not_be_read(short: str) -> None:
     """The last token of a document is predicted, never read: a context of n tokens needs a document of n + 1."""
-    settings = TableSettings(times=(1, 2, 4), fitted=(2,), scored=8, trials=0)
-    store: Any = Stored({"test": 4 * 32 + 1, "validation": 4 * 32 + 1, "train": 2 * 32 + 1})
-    test, validation = what_is_scored(settings, store, trained=32)
-    assert test.tokens == validation.tokens == 8 and test.longest == 4 * 32
+    settings = MeasureSettings(times=(1, 2, 4), scored=8, trials=0)
+    store = Stored({"test": 4 * 32 + 1, "validation": 4 * 32 + 1, "train": 2 * 32 + 1})
+    needs = {"test": 4.0, "validation": 4.0, "train": 2.0}
+    scored = what_is_scored(settings, 32, needs, store.documents, None)
+    assert scored.validation is not None
+    assert scored.test.tokens == scored.validation.tokens == 8 and scored.test.longest == 4 * 32
     assert len(TrainingWindows(store.documents("train"), 2 * 32, seed=0).starts) == 1
     store.sizes[short] -= 1
     with pytest.raises(UserError, match=f"longer than any document of the {short} split"):
-        what_is_scored(settings, store, trained=32)
+        what_is_scored(settings, 32, needs, store.documents, None)
     with pytest.raises(UserError, match="longer than any document"):
         if short == "train":
             TrainingWindows(store.documents(short), 2 * 32, seed=0)
         else:
             choose_targets(store.documents(short), settings.contexts(32), 1, 8)
+
+
+def test_what_lines_read_follows_from_them() -> None:
+    """Nothing is asked of a split that no line reads."""
+    (study,) = load_extension_study("headscale-small")
+    settings = study.measure
+    assert reach(study.all_lines, "none", settings) == {"test": 16, "validation": 16}
+    assert reach(study.all_lines, "rotary", settings) == {"test": 16, "train": 8}
+    uniform = [line for line in study.all_lines if line.name == "uniform-scale for 4x"]
+    assert reach(uniform, "none", settings) == {"test": 16, "validation": 4}
 
 
 @pytest.mark.parametrize("changes", [{"trials": 1, "times": (1, 2)}, {"scored": CONTEXT + 1}], ids=str)
@@ -205,34 +239,35 @@ def test_a_table_is_refused_before_its_first_line(
     if "trials" in changes:  # as if sentences had more tokens
         monkeypatch.setattr("lengthwise.context_extension.passkey.QUESTION", " What is it?" * CONTEXT)
     with pytest.raises(UserError, match="trained context"):
-        ExtensionTable(*pair, dataclasses.replace(SETTINGS, **changes), tmp_path / "t")
+        table(pair, tmp_path / "t", **changes)
     assert not (tmp_path / "t").exists()
 
 
-COUNTS = ("windows", "search_windows", "scored", "steps", "batch", "depths")
+COUNTS = ("windows", "search_windows", "scored", "depths")
 
 
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        *((f"{name}=0", f"table: {name} must be 1 or more, not 0") for name in COUNTS),
-        ("trials=-1", "table: trials must be 0 or more, not -1"),
-        ("seed=-1", "table: seed must be 0 or more, not -1"),
-        ("learning_rate=0", "table: learning_rate must be above 0"),
-        ("fine_tuning_rate=-1e-4", "table: fine_tuning_rate must be above 0"),
-        ("times=[0,1,2,4,8]", "table: times must be 1 or more"),
-        ("fitted=[]", None),
-        ("trials=0", None),
+        *((f"measure.{name}=0", f"measure: {name} must be 1 or more, not 0") for name in COUNTS),
+        *((f"measure.{name}=-1", f"measure: {name} must be 0 or more, not -1") for name in ("trials", "seed", "heads")),
+        ("measure.times=[0,1,2,4,8]", "measure: times must hold 1 and others above it"),
+        ("measure.times=[1,2,2]", "measure: times names a multiple twice"),
+        ("fit.learning_rate=0", "learning_rate must be above 0"),
+        ("fit.steps=0", "steps must be 1 or more, not 0"),
+        ("fit.passkey_share=1.5", "passkey_share must be between 0 and 1"),
+        ("measure.trials=0", None),
+        ("measure.heads=0", None),
     ],
 )
 def test_counts_of_a_table(assignment: str, message: str | None) -> None:
     if message is None:
-        load_extension_study("headscale-small", [f"table.{assignment}"])
+        load_extension_study("headscale-small", [assignment])
         return
     with pytest.raises(UserError, match=message):
-        load_extension_study("headscale-small", [f"table.{assignment}"])
+        load_extension_study("headscale-small", [assignment])
 
 
 def test_a_table_of_the_trained_context_alone_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"hold one above 1, not \[1\]"):
-        TableSettings(times=(1,), fitted=())
+    with pytest.raises(ValueError, match=r"hold 1 and others above it, not \[1\]"):
+        MeasureSettings(times=(1,))

@@ -48,6 +48,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "adaptive-temperature": {},
     "uniform-scale": {"slope": 0.35},
     "head-scale": {"initial": 1.6},
+    "logn": {"below": True},
+    "ssmax": {"s": 0.4, "b": 0.1},
     "position-interpolation": {"factor": 3.0},
     "ntk": {"factor": 3.0},
     "dynamic-ntk": {"factor": 2.0},
@@ -64,7 +66,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "drope": {},
 }
 BY_LENGTH = {"dynamic-ntk", "longrope"}
-ROTATING = [name for name in SETTINGS if name not in ("adaptive-temperature", "uniform-scale", "head-scale")]
+ROTATING = [
+    name for name in SETTINGS if name not in ("adaptive-temperature", "uniform-scale", "head-scale", "logn", "ssmax")
+]
 REMAPPING = [name for name in SETTINGS if isinstance(lw.extension(name, **SETTINGS[name]), Remapping)]
 HIDING = ["lm-infinite", "streaming"]
 
@@ -157,6 +161,12 @@ def loop_ntk(i: int, d: int, base: float, L: int, T: int, factor: float) -> floa
     return (base * factor ** (d / (d - 2))) ** (-2 * i / d)
 
 
+def loop_ntk_parts(i: int, d: int, base: float, L: int, T: int, factor: float, turned: bool) -> float:
+    """NTK for pairs that complete a turn within L, or for those that do not; the others are interpolated."""
+    completes = L * base ** (-2 * i / d) >= 2 * math.pi
+    return loop_ntk(i, d, base, L, T, factor) if completes == turned else loop_interpolation(i, d, base, L, T, factor)
+
+
 def loop_dynamic(i: int, d: int, base: float, L: int, T: int, factor: float) -> float:
     if T <= L:
         return base ** (-2 * i / d)
@@ -207,6 +217,8 @@ def loop_longrope(i: int, d: int, base: float, L: int, T: int, factor: float, **
 LOOPS: list[tuple[str, dict[str, Any], Callable[..., float]]] = [
     ("position-interpolation", {"factor": 4.0}, lambda *a: loop_interpolation(*a, 4.0)),
     ("ntk", {"factor": 4.0}, lambda *a: loop_ntk(*a, 4.0)),
+    ("ntk", {"factor": 4.0, "pairs": "turned"}, lambda *a: loop_ntk_parts(*a, 4.0, turned=True)),
+    ("ntk", {"factor": 4.0, "pairs": "unturned"}, lambda *a: loop_ntk_parts(*a, 4.0, turned=False)),
     ("dynamic-ntk", {"factor": 1.0}, lambda *a: loop_dynamic(*a, 1.0)),
     ("dynamic-ntk", {"factor": 3.0}, lambda *a: loop_dynamic(*a, 3.0)),
     ("yarn", {"factor": 8.0}, lambda *a: loop_yarn_code(*a, 8.0)),
@@ -363,6 +375,34 @@ def test_uniform_scale_counts_tokens_from_one(table: dict[str, Any]) -> None:
             assert float(found[b, 0, t, 0]) == pytest.approx(expected, rel=1e-6)
     constant = extend(encoding, lw.extension("uniform-scale", constant=1.2))
     assert contribution_at(constant, positions_BT).scale == 1.2
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "loop"),
+    [
+        ("logn", {}, lambda n: max(1.0, math.log(n) / math.log(TRAINED))),
+        ("logn", {"below": True}, lambda n: math.log(n) / math.log(TRAINED)),
+        ("ssmax", {"s": 0.4}, lambda n: 0.4 * math.log(n)),
+        ("ssmax", {"b": 0.25}, lambda n: 0.75 * math.log(n) / math.log(TRAINED) + 0.25),
+    ],
+)
+def test_scales_by_length_count_keys_that_are_seen(
+    name: str, settings: dict[str, Any], loop: Callable[[int], float]
+) -> None:
+    """Not positions: two sequences are packed into a row, and a window hides what is far."""
+    model = make_model({"name": "none"})
+    segments_BT = torch.tensor([[1] * 5 + [2] * 20])
+    layout = model.layout(torch.zeros(1, 25, dtype=torch.long), segments_BT=segments_BT)
+    encoding = extend(model.encoding_at(0), lw.extension(name, **settings))
+    found = encoding.contribute(layout.at_layer(0, torch.zeros(1, 25, 64), None)).scale
+    assert isinstance(found, Tensor)
+    seen = [*range(1, 6), *range(1, 21)]
+    assert found[0, 0, :, 0].tolist() == pytest.approx([loop(n) for n in seen], rel=1e-6)
+    windowed = make_model({"methods": [{"name": "none"}, {"name": "window", "size": 7}]})
+    encoding = extend(windowed.encoding_at(0), lw.extension(name, **settings))
+    found = encoding.contribute(layout.at_layer(0, torch.zeros(1, 25, 64), None)).scale
+    assert isinstance(found, Tensor)
+    assert found[0, 0, :, 0].tolist() == pytest.approx([loop(min(n, 7)) for n in seen], rel=1e-6)
 
 
 def test_adaptive_temperature_is_the_published_polynomial() -> None:
@@ -816,7 +856,8 @@ def test_other_frequencies_keep_the_kernel_that_rotates_by_itself(name: str) -> 
 def test_what_is_not_changed_is_not_declared(name: str) -> None:
     """A backend asks what there is: a part that does nothing would cost the fused program."""
     contribution = contribution_of(extend(make_model(ROTARY).encoding_at(0), extension_called(name)))
-    more = {"adaptive-temperature": "normalizer", "uniform-scale": "scale", "head-scale": "scale", "yarn": "scale"}
+    more = {"adaptive-temperature": "normalizer"}
+    more |= dict.fromkeys(("uniform-scale", "head-scale", "logn", "ssmax", "yarn"), "scale")
     rotation = [] if name == "drope" else ["rotation"]
     assert contribution.names == [*rotation, *([more[name]] if name in more else [])]
     assert bool(sdpa_refuses(contribution, torch.zeros(1, 1, 1, 1))) == (name == "adaptive-temperature")

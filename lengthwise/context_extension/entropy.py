@@ -1,7 +1,6 @@
 """The entropy of attention in bits, by layer, head and position, a block of queries at a time.
 
-Shape letters: B rows, L layers, H heads, T queries, S keys, Q queries of a block, P positions asked for, K head width,
-D width.
+Shape letters: B rows, L layers, H heads, T queries, Q queries of a block, P positions asked for.
 """
 
 import math
@@ -13,11 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.context_extension.forward import arithmetic, batches, device_of
-from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.mixers.attention import Attention
-from lengthwise.model.attention import attention_weights
-from lengthwise.model.decoder import Block, Decoder
+from lengthwise.context_extension.forward import batches
+from lengthwise.context_extension.reader import Reader
+from lengthwise.model.attention import Attended
 
 LARGEST_BLOCK = {"cpu": 2**22, "cuda": 2**27}
 """Attention weights in memory at a time."""
@@ -29,41 +26,29 @@ def spread_positions(length: int, count: int) -> np.ndarray:
 
 
 @torch.no_grad()
-def entropies(model: Decoder, rows_RT: np.ndarray, positions: np.ndarray | None = None) -> Tensor:
+def entropies(model: Reader, rows_RT: np.ndarray, positions: np.ndarray | None = None) -> Tensor:
     """Means over the rows (L, H, P) in bits, on the CPU in fp64; `positions`: of the queries, by default all."""
     length = rows_RT.shape[1]
     positions = np.arange(length) if positions is None else positions
-    asked_P = torch.from_numpy(positions).to(device_of(model))
-    shape = (model.config.layers, model.config.heads, len(positions))
-    total_LHP = torch.zeros(shape, dtype=torch.float64)
-    with arithmetic(device_of(model)):
+    asked_P = torch.from_numpy(positions).to(model.device)
+    total_LHP = torch.zeros((model.layers, model.heads, len(positions)), dtype=torch.float64)
+
+    def look(attended: Attended) -> None:
+        total_LHP[attended.layer] += layer_entropy(attended, asked_P).sum(dim=0).double().cpu()
+
+    with model.arithmetic():
         for tokens_BT in batches(model, rows_RT):
-            layout = model.layout(tokens_BT)
-
-            def look(layer: int, x_BTD: Tensor, layout: AttentionLayout = layout) -> Tensor:
-                if layer < model.config.layers:
-                    total_LHP[layer] += layer_entropy(model, layer, x_BTD, layout, asked_P).sum(dim=0).double().cpu()
-                return x_BTD
-
-            model.hidden(tokens_BT, layout, before=look)
+            model.hidden(tokens_BT, look=look)
     return total_LHP / len(rows_RT)
 
 
-def layer_entropy(model: Decoder, layer: int, x_BTD: Tensor, layout: AttentionLayout, asked_P: Tensor) -> Tensor:
-    """(B, H, P), of what the layer is about to compute from what it reads."""
-    block, encoding = model.blocks[layer], model.encoding_at(layer)
-    assert isinstance(block, Block) and isinstance(block.mixer, Attention)
-    normed_BTD = block.attention_norm(x_BTD)
-    here = layout.at_layer(layer, normed_BTD, encoding.token_numbers(normed_BTD))
-    q_BHTK, k_BHSK = block.mixer.queries_and_keys(normed_BTD, here.contribution(encoding), here)
-    batch, heads, length, _ = q_BHTK.shape
-    size = max(1, LARGEST_BLOCK[x_BTD.device.type] // (batch * heads * length))
+def layer_entropy(attended: Attended, asked_P: Tensor) -> Tensor:
+    """(B, H, P), of what a layer is about to attend to."""
+    batch, heads, length, _ = attended.q_BHTK.shape
+    size = max(1, LARGEST_BLOCK[attended.q_BHTK.device.type] // (batch * heads * length))
     found = []
     for asked_Q in asked_P.split(size):
-        some = here.queries(asked_Q)
-        inputs = q_BHTK[:, :, asked_Q], k_BHSK, some.contribution(encoding), some, model.config.logit_scale
-        weights_BHQS = attention_weights(*inputs)[2]
-        found.append(torch.special.entr(weights_BHQS).sum(dim=-1) / math.log(2))
+        found.append(torch.special.entr(attended.weights(asked_Q)).sum(dim=-1) / math.log(2))
     return torch.cat(found, dim=-1)
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from rich.console import Console
 from torch import Tensor
 
 from lengthwise import door
@@ -17,23 +15,20 @@ from lengthwise.context_extension.fit_files import holds_others, save_fit
 from lengthwise.context_extension.fitting import FitSettings
 from lengthwise.context_extension.fitting_entropy import fit_by_method
 from lengthwise.context_extension.fitting_rows import SCORED, Targets, TrainingWindows, choose_targets
-from lengthwise.context_extension.forward import device_of, watching_memory
+from lengthwise.context_extension.forward import watching_memory
 from lengthwise.context_extension.hugging_face import Positions
 from lengthwise.context_extension.loaded_model import LoadedModel, at_context, open_model
 from lengthwise.context_extension.passkey import KeyDocuments, depths, passkey_rows
 from lengthwise.context_extension.perplexity import loss_by_position, perplexities
 from lengthwise.context_extension.search import fit_growth
-from lengthwise.context_extension.table import ExtensionTable, TableSettings
 from lengthwise.context_extension.uniform import search_uniform
-from lengthwise.context_extension.variant import extension_table, variant
+from lengthwise.context_extension.variant import variant
 from lengthwise.errors import UserError
+from lengthwise.extensions.naming import extension_table
 from lengthwise.machine import require_memory
-from lengthwise.records.extension_schema import PASSKEY, PERPLEXITY
-from lengthwise.records.files import append_rows, read_rows, write_rows, write_text
-from lengthwise.report.model.context_extension import line_words
+from lengthwise.records.files import append_rows, write_rows
 from lengthwise.report.model.context_extension_tables import correlation_table
 from lengthwise.report.model.table import Table
-from lengthwise.report.terminal.table import to_terminal
 from lengthwise.runtime import Listener, choose_device
 
 Row = dict[str, Any]
@@ -60,6 +55,7 @@ class Wanted:
     store: Path | None = None
     positions: Positions = "auto"
     trained: int = 0
+    dtype: str = "auto"
     device: str = "auto"
 
 
@@ -69,7 +65,7 @@ class Extending:
     def __init__(self, wanted: Wanted, listener: Listener | None = None) -> None:
         self.wanted, self.listener = wanted, listener or Listener()
         self.subject: LoadedModel = open_model(
-            wanted.model, choose_device(wanted.device), wanted.store, wanted.positions, wanted.trained
+            wanted.model, choose_device(wanted.device), wanted.store, wanted.positions, wanted.trained, wanted.dtype
         )
         self.listener.note(self.subject.described())
         self.variant = variant(self.subject, wanted.extensions, wanted.fit)
@@ -80,7 +76,7 @@ class Extending:
     def perplexity(self, by_position: bool) -> list[Table]:
         targets = self._targets()
         about = {"model": self.subject.name, "variant": self.variant.label}
-        with watching_memory(device_of(self.subject.model)) as peak:
+        with watching_memory(self.subject.model.device) as peak:
             found = [each.table() for each in perplexities(self.variant, targets, self.contexts)]
             memory = peak()
         if memory is not None:
@@ -160,7 +156,7 @@ class Extending:
         # Before the search: documents may be too short.
         by_entropy = recipe["method"] == "entropy"
         tokens = 2 * (1 if by_entropy else recipe["steps"]) * recipe["batch"] * length
-        documents = self.subject.documents("train", self.wanted.corpus, tokens, longer_than=length)
+        documents = self.subject.documents(recipe["split"], self.wanted.corpus, tokens, length, self.listener.note)
         windows = TrainingWindows(documents, length, recipe["seed"])
         self._require_memory(length, recipe["batch"])
         more: Row = {}
@@ -188,45 +184,15 @@ class Extending:
 
     def _require_memory(self, length: int, rows: int) -> None:
         """Of rows of so many tokens, and of what the widest layer makes of one of them."""
-        needed = 8 * rows * length + 4 * length * self.subject.model.config.inner_width
+        needed = 8 * rows * length + 4 * length * self.subject.model.inner_width
         require_memory(needed, f"{rows:,} rows of {length:,} tokens", "choose fewer or shorter ones")
 
     def _targets(
         self, windows: int | None = None, contexts: Sequence[int] | None = None, split: str | None = None
     ) -> Targets:
-        documents = self.subject.documents(split or self.wanted.split, self.wanted.corpus)
+        documents = self.subject.documents(split or self.wanted.split, self.wanted.corpus, note=self.listener.note)
         chosen = list(contexts or self.contexts)
         return choose_targets(documents, chosen, windows or self.wanted.windows, self.wanted.scored)
-
-
-def make_table(
-    nope: Path, rope: Path, out: Path, settings: dict[str, Any], store: Path | None, device: str, listener: Listener
-) -> list[Row]:
-    """The whole table; returns its rows of perplexity."""
-    place: torch.device = choose_device(device)
-    subjects = [open_model(path, place, store) for path in (nope, rope)]
-    for subject in subjects:
-        listener.note(subject.described())
-    ExtensionTable(subjects[0], subjects[1], _settings(TableSettings, **settings), out, listener).run()
-    return finish_table(out)
-
-
-def finish_table(out: Path) -> list[Row]:
-    """Writes a finished table as Markdown too; returns its rows of perplexity."""
-    rows = read_rows(out / "perplexity.jsonl", schema=PERPLEXITY)
-    write_text(out / "table.md", showing.extension_markdown(rows))
-    return rows
-
-
-def show_table(rows: Sequence[Row], out: Path, console: Console) -> None:
-    console.print(to_terminal(showing.extension_table(rows)))
-    passkey = out / "passkey.jsonl"
-    if passkey.exists():
-        found = read_rows(passkey, schema=PASSKEY)
-        for line in dict.fromkeys(row["line"] for row in found):
-            console.print()
-            of_line = [row for row in found if row["line"] == line]
-            console.print(to_terminal(showing.heat_map(f"{line_words(line)}: passkey accuracy", of_line)))
 
 
 def require_place(out: Path | None) -> None:

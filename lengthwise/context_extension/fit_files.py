@@ -13,10 +13,9 @@ from torch import Tensor
 
 from lengthwise import configuration
 from lengthwise.context_extension.fitting import FitSettings, Fitted, apply
-from lengthwise.context_extension.forward import device_of
 from lengthwise.context_extension.loaded_model import LoadedModel
+from lengthwise.context_extension.reader import Reader
 from lengthwise.errors import UserError
-from lengthwise.extensions.extended import Extended
 from lengthwise.leftovers import clear_leftovers
 from lengthwise.records.directory import make_folder
 from lengthwise.records.extension_schema import FIT
@@ -34,13 +33,13 @@ class SavedFit:
     learned: dict[str, Tensor]
     description: dict[str, Any]
 
-    def extended(self, subject: LoadedModel, context: int) -> Extended:
+    def extended(self, subject: LoadedModel, context: int) -> Reader:
         return apply(subject, self.settings, self.learned, context)
 
 
 def save_fit(folder: Path, subject: LoadedModel, fitted: Fitted, more: dict[str, Any] | None = None) -> None:
     """`more`: facts to be written with it."""
-    facts = provenance(device_name(device_of(fitted.model)))
+    facts = provenance(device_name(fitted.model.device))
     facts["finished"] = facts.pop("started")
     make_folder(folder)
     clear_leftovers(folder)
@@ -69,6 +68,13 @@ def holds_others(folder: Path) -> bool:
 
 def is_fit(folder: Path) -> bool:
     return (folder / DESCRIPTION).exists()
+
+
+def precision_of(folder: Path) -> str:
+    """In which its model was read, as torch calls it; empty where it does not say."""
+    if not is_fit(folder):
+        raise UserError(f"no finished fit at {folder}; make one with `lengthwise extend fit`")
+    return str(read_json(folder / DESCRIPTION, FIT)["model"].get("precision", ""))
 
 
 def load_fit(folder: Path, subject: LoadedModel) -> SavedFit:

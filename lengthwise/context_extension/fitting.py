@@ -6,7 +6,6 @@ best uniform scale on, never below 1. All weights: 1e-4.
 Shape letters: K steps, N models (here one), R rows, T tokens.
 """
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.context_extension.fitting_rows import TrainingWindows
-from lengthwise.context_extension.forward import arithmetic, device_of, hidden_states, rows_together, token_losses
+from lengthwise.context_extension.forward import rows_together, token_losses
+from lengthwise.context_extension.key_rows import FitSequences, KeyRows, Part
 from lengthwise.context_extension.loaded_model import LoadedModel
+from lengthwise.context_extension.passkey import KeyDocuments
+from lengthwise.context_extension.reader import Reader
 from lengthwise.errors import RunError, UserError
-from lengthwise.extensions.extended import Extended, extended, make_extension
+from lengthwise.extensions.extended import make_extension
 from lengthwise.extensions.head_scale import HeadScale
 from lengthwise.language.settings import LanguageTraining
-from lengthwise.model.decoder import Decoder
 from lengthwise.runtime import Listener
 from lengthwise.training.loop import Loop
 from lengthwise.training.update import Measured
@@ -59,6 +60,14 @@ class FitSettings:
     """Sequences of a step; by entropy, all there are."""
     seed: int = 0
     """Of the order of the sequences."""
+    scales: Literal["head", "layer"] = "head"
+    """A scale for each head, or one for all heads of a layer."""
+    split: Literal["train", "validation"] = "train"
+    """Documents that are read: those of training, or fresh ones, on which uniform scales are searched, too."""
+    passkey_share: float = 0.0
+    """Of the sequences: how many are key-recall documents, as in training. The rest is text."""
+    scored: int = 0
+    """Only so many tokens at the end of a text count, as where perplexity is measured; 0 for all."""
 
     def __post_init__(self) -> None:
         for name in ("length", "steps", "batch"):
@@ -70,6 +79,14 @@ class FitSettings:
             raise ValueError("only head scales are found by entropy; all parameters are trained by gradient")
         if self.method == "gradient" and self.target != "growth":
             raise ValueError("target is what scales by entropy aim at; those that are trained have none")
+        if not 0 <= self.passkey_share <= 1:
+            raise ValueError(f"passkey_share must be between 0 and 1, not {self.passkey_share}")
+        if not 0 <= self.scored <= self.length:
+            raise ValueError(f"scored must be between 0 and length {self.length:,}, not {self.scored:,}")
+        if self.method == "entropy" and (self.scales == "layer" or self.passkey_share or self.scored):
+            raise ValueError("by entropy every head has a scale, and texts are read whole: leave the others out")
+        if self.scales == "layer" and not self.head_scale:
+            raise ValueError("scales are of heads or of layers where only they are trained")
         if self.head_scale and self.extensions:
             raise ValueError("head scales are fitted alone, without other extensions")
         if not self.head_scale and not self.extensions:
@@ -79,7 +96,7 @@ class FitSettings:
 @dataclass(frozen=True)
 class Fitted:
     settings: FitSettings
-    model: Extended
+    model: Reader
     """The extended model, trained; it shares with the subject's whatever was frozen."""
     learned: dict[str, Tensor]
     """What was trained, on the CPU: `scales_LH`, or all weights under the names of the bare decoder."""
@@ -105,20 +122,20 @@ def fit(
     scales: HeadScale | None = None
     if settings.head_scale:
         scales = head_scale_of(settings)
-        base, model = subject.model, extended(subject.model, [scales], settings.length)
+        base, model = subject.model, subject.model.extended([scales], settings.length)
     else:
-        base = copy.deepcopy(subject.model)
-        model = extended(base, [make_extension(table) for table in settings.extensions], settings.length)
-        model.requires_grad_(True)
+        base = subject.model.copied()
+        model = base.extended([make_extension(table) for table in settings.extensions], settings.length)
+        model.require_gradients(True)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    training = _Fit(model, parameters, windows, settings, scales, told)
+    training = _Fit(model, parameters, sequences_of(subject, windows, settings), settings, scales, told)
     loop = Loop(settings.steps, settings.steps, READ_EVERY, listener=listener or Listener())
     loop.train(training)
     if loop.asked_to_stop():
         raise KeyboardInterrupt
-    learned = dict(base.state_dict()) if scales is None else {"scales_LH": scales.scales_LH}
+    learned = base.weights() if scales is None else {"scales_LH": scales.scales_LH}
     kept = {name: value.detach().cpu().clone() for name, value in learned.items()}
-    return Fitted(settings, model.requires_grad_(False), kept, training.losses, time.monotonic() - began)
+    return Fitted(settings, model.require_gradients(False), kept, training.losses, time.monotonic() - began)
 
 
 class _Fit:
@@ -126,14 +143,14 @@ class _Fit:
 
     def __init__(
         self,
-        model: Extended,
+        model: Reader,
         parameters: Sequence[nn.Parameter],
-        windows: TrainingWindows,
+        sequences: FitSequences,
         settings: FitSettings,
         scales: HeadScale | None,
         told: Callable[[int, HeadScale | None], None],
     ) -> None:
-        self.model, self.parameters, self.windows, self.settings = model, parameters, windows, settings
+        self.model, self.parameters, self.sequences, self.settings = model, parameters, sequences, settings
         self.scales, self.told = scales, told
         self.step, self.seconds = 0, 0.0
         self.losses: list[float] = []
@@ -154,20 +171,20 @@ class _Fit:
     def reached(self) -> "_Fit":
         return self
 
-    def prepare(self, first: int, end: int) -> list[tuple[int, Any]]:
+    def prepare(self, first: int, end: int) -> list[tuple[int, list[Part]]]:
         batch = self.settings.batch
-        return [(step, self.windows.rows(step * batch, batch)) for step in range(first, end)]
+        return [(step, self.sequences.parts(step * batch, batch)) for step in range(first, end)]
 
-    def update(self, steps: list[tuple[int, Any]]) -> Measured:
+    def update(self, steps: list[tuple[int, list[Part]]]) -> Measured:
         # Read back together: waiting for each would leave a GPU idle while the next step is launched.
-        return Measured(torch.stack([self._step(step, rows_RT) for step, rows_RT in steps]).cpu())
+        return Measured(torch.stack([self._step(step, parts) for step, parts in steps]).cpu())
 
-    def _step(self, step: int, rows_RT: Any) -> Tensor:
+    def _step(self, step: int, parts: list[Part]) -> Tensor:
         """Its loss and the norm of its gradient, (2, 1)."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.learning_rate_at(step)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = _gradients(self.model, rows_RT)
+        loss = _gradients(self.model, parts, self.settings.scored)
         norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
         if self.scales is not None:
@@ -193,46 +210,66 @@ class _Fit:
         pass
 
 
-def _gradients(model: Decoder, rows_RT: Any) -> Tensor:
-    """Adds the gradients of the mean loss over all targets of a step, a few rows at a time; returns the loss."""
-    device = device_of(model)
-    tokens_RT = torch.from_numpy(rows_RT).to(device)
-    rows, length = tokens_RT.shape[0], tokens_RT.shape[1] - 1
-    together = min(rows, rows_together(model, length))
-    forget = _remembered(model, together * length) > REMEMBERED[device.type]
+def _gradients(model: Reader, parts: Sequence[Part], scored: int) -> Tensor:
+    """Adds the gradients of the mean loss over all targets of a step, a few rows at a time; returns the loss.
+
+    `scored`: of a text, tokens at its end that count; 0 for all.
+    """
+    device = model.device
+    counted = [part.targets_RT.shape[1] if part.segments_RT is not None else scored or part.targets_RT.shape[1]
+               for part in parts]  # fmt: skip
+    targets = sum(len(part.targets_RT) * last for part, last in zip(parts, counted, strict=True))
     total = torch.zeros((), dtype=torch.float64, device=device)
-    for tokens_BT in tokens_RT.split(together):
-        with arithmetic(device):
-            hidden_BTD = hidden_states(model, tokens_BT[:, :-1], forget)
-            loss = token_losses(model, hidden_BTD, tokens_BT[:, 1:]).sum() / (rows * length)
-        loss.backward()
-        total += loss.detach()
+    for part, last in zip(parts, counted, strict=True):
+        rows, length = part.tokens_RT.shape
+        together = min(rows, rows_together(model, length))
+        forget = _remembered(model, together * length) > REMEMBERED[device.type]
+        for first in range(0, rows, together):
+            some = slice(first, first + together)
+            tokens_BT, targets_BT = (
+                torch.from_numpy(each[some]).to(device) for each in (part.tokens_RT, part.targets_RT)
+            )
+            segments_BT = None if part.segments_RT is None else torch.from_numpy(part.segments_RT[some]).to(device)
+            with model.arithmetic():
+                hidden_BTD = model.hidden(tokens_BT, forget, segments_BT=segments_BT)
+                loss = token_losses(model, hidden_BTD[:, -last:], targets_BT[:, -last:]).sum() / targets
+            loss.backward()
+            total += loss.detach()
     return total
 
 
-def _remembered(model: Decoder, tokens: int) -> int:
+def sequences_of(subject: LoadedModel, windows: TrainingWindows, settings: FitSettings) -> FitSequences:
+    """What a fit of these settings reads."""
+    keys = None
+    if settings.passkey_share:
+        documents = KeyDocuments(subject.tokenizer, subject.begins)
+        keys = KeyRows(documents, subject.ends, settings.length, settings.seed)
+    return FitSequences(windows, keys, settings.passkey_share)
+
+
+def _remembered(model: Reader, tokens: int) -> int:
     """About how many bytes a pass keeps for its backward pass: a dozen tensors of the width, four of the inner one."""
-    config = model.config
-    return tokens * config.layers * (12 * config.width + 4 * config.inner_width) * 4
+    return tokens * model.layers * (12 * model.width + 4 * model.inner_width) * 4
 
 
-def apply(subject: LoadedModel, settings: FitSettings, learned: dict[str, Tensor], context: int) -> Extended:
+def apply(subject: LoadedModel, settings: FitSettings, learned: dict[str, Tensor], context: int) -> Reader:
     """The extended model that a fit has made of the subject, to read so many tokens."""
     if settings.head_scale:
         scales = head_scale_of(settings)
-        model = extended(subject.model, [scales], context)
+        model = subject.model.extended([scales], context)
         if learned["scales_LH"].shape != scales.scales_LH.shape:
             shapes = [tuple(each.shape) for each in (learned["scales_LH"], scales.scales_LH)]
             raise UserError(f"{shapes[0]} scales do not fit a model with {shapes[1]} layers and heads")
         with torch.no_grad():
             scales.scales_LH.copy_(learned["scales_LH"])
-        return model.requires_grad_(False)
-    base = copy.deepcopy(subject.model)
-    base.load_state_dict(learned)
-    return extended(base, [make_extension(table) for table in settings.extensions], context)
+        return model.require_gradients(False)
+    base = subject.model.copied()
+    base.put(learned)
+    return base.extended([make_extension(table) for table in settings.extensions], context)
 
 
 def head_scale_of(settings: FitSettings) -> HeadScale:
-    made = make_extension({"name": "head-scale", "initial": settings.initial, "floor": settings.floor})
+    table = {"initial": settings.initial, "floor": settings.floor, "by": settings.scales}
+    made = make_extension({"name": "head-scale", **table})
     assert isinstance(made, HeadScale)
     return made

@@ -3,11 +3,10 @@
 Layer by layer, first layer first: what a layer reads at the longer length is what the layers before it make of it with
 the scales that they have been given. Logits are multiplied by the scale as a whole, so that the entropy of a softmax
 falls with it, and halving an interval finds the one scale that has the entropy that is wanted.
-Shape letters: B rows of a part, R rows, T tokens, L layers, H heads, P positions of queries.
+Shape letters: R rows, T tokens, L layers, H heads, P positions of queries.
 """
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,15 +15,13 @@ from torch import Tensor
 from lengthwise.context_extension.entropy import entropies, layer_entropy, spread_positions
 from lengthwise.context_extension.fitting import FitSettings, Fitted, fit, head_scale_of
 from lengthwise.context_extension.fitting_rows import TrainingWindows
-from lengthwise.context_extension.forward import arithmetic, batches, device_of, losses_of_last
+from lengthwise.context_extension.forward import losses_of_last
 from lengthwise.context_extension.loaded_model import LoadedModel
+from lengthwise.context_extension.reader import Reader
 from lengthwise.context_extension.search import LARGEST
-from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
-from lengthwise.extensions.extended import Extended, extended
-from lengthwise.extensions.extension import contribution_of
 from lengthwise.extensions.head_scale import HeadScale
-from lengthwise.model.decoder import Decoder
+from lengthwise.model.attention import Attended
 from lengthwise.runtime import Listener
 
 POSITIONS = 64
@@ -51,30 +48,37 @@ def fit_entropy(
 
     Losses are those of the windows, as trained and with the scales.
     """
-    _refuse(subject, settings)
+    if settings.length <= subject.trained:
+        raise UserError(
+            f"scales by entropy are for lengths above the trained {subject.trained:,} tokens, not {settings.length:,}"
+        )
+    subject.model.refuse_no_softmax(subject.name)
     began, listener = time.monotonic(), listener or Listener()
     rows_RT = windows.rows(0, settings.batch)
     asked = second_half(settings.length)
     wanted_LH = wanted_entropy(subject.model, rows_RT[:, : subject.trained], asked, settings.target)
     scales = head_scale_of(settings)
-    model = extended(subject.model, [scales], settings.length)
-    parts = _parts(model, rows_RT[:, :-1])
-    for layer in range(model.config.layers):
-        scales.scales_LH[layer] = _scales_of_layer(model, layer, parts, asked, wanted_LH[layer], scales, settings)
-        with arithmetic(device_of(model)):
-            for part in parts:
-                part.x_BTD = model.pass_layer(layer, part.x_BTD, part.layout)
-        listener.step(layer + 1, model.config.layers)
+    model = subject.model.extended([scales], settings.length)
+    asked_P = torch.from_numpy(asked).to(model.device)
+
+    def look(attended: Attended) -> None:
+        layer = attended.layer
+        scales.scales_LH[layer] = _scales_of_layer(attended, asked_P, wanted_LH[layer], scales, settings)
+        listener.step(layer + 1, model.layers)
+
+    tokens_RT = torch.from_numpy(rows_RT[:, :-1]).to(model.device)
+    with model.arithmetic():  # all rows together: a layer's scales are found before any of them goes on
+        model.hidden(tokens_RT, look=look)
     losses = [float(losses_of_last(each, rows_RT, settings.length).mean()) for each in (subject.model, model)]
     learned = {"scales_LH": scales.scales_LH.detach().cpu().clone()}
-    return Fitted(settings, model.requires_grad_(False), learned, losses, time.monotonic() - began)
+    return Fitted(settings, model.require_gradients(False), learned, losses, time.monotonic() - began)
 
 
 def second_half(length: int) -> np.ndarray:
     return length // 2 + spread_positions(length - length // 2, POSITIONS)
 
 
-def wanted_entropy(model: Decoder, rows_RT: np.ndarray, asked: np.ndarray, target: str) -> Tensor:
+def wanted_entropy(model: Reader, rows_RT: np.ndarray, asked: np.ndarray, target: str) -> Tensor:
     """What each head is to have at the longer length, (L, H) in bits.
 
     `growth`: as a line in the logarithm of the position, fitted to these rows of the trained length, its mean over
@@ -92,43 +96,14 @@ def wanted_entropy(model: Decoder, rows_RT: np.ndarray, asked: np.ndarray, targe
     return found_LHP.mean(-1) + slope_LH * (later_P.mean() - logarithm_P.mean())
 
 
-@dataclass
-class _Part:
-    """Some of the rows, on their way through the layers."""
-
-    x_BTD: Tensor
-    layout: AttentionLayout
-
-
-def _parts(model: Extended, rows_RT: np.ndarray) -> list[_Part]:
-    found = []
-    for tokens_BT in batches(model, rows_RT):
-        layout = model.layout(tokens_BT)
-        found.append(_Part(model.begin(tokens_BT, layout.query_positions_BT, None), layout))
-    return found
-
-
 def _scales_of_layer(
-    model: Extended,
-    layer: int,
-    parts: list[_Part],
-    asked: np.ndarray,
-    wanted_H: Tensor,
-    scales: HeadScale,
-    settings: FitSettings,
+    attended: Attended, asked_P: Tensor, wanted_H: Tensor, scales: HeadScale, settings: FitSettings
 ) -> Tensor:
     """By halves, all heads at once. Heads that are sharp enough at the floor stay there."""
-    asked_P = torch.from_numpy(asked).to(device_of(model))
-    rows = sum(len(part.x_BTD) for part in parts)
 
     def entropy_of(scale_H: Tensor) -> Tensor:
-        scales.scales_LH[layer] = scale_H
-        total_H = torch.zeros_like(wanted_H)
-        with arithmetic(device_of(model)):
-            for part in parts:
-                found_BHP = layer_entropy(model, layer, part.x_BTD, part.layout, asked_P)
-                total_H += found_BHP.double().sum(dim=(0, 2)).cpu()
-        return total_H / (rows * len(asked))
+        scales.scales_LH[attended.layer] = scale_H
+        return layer_entropy(attended, asked_P).double().mean(dim=(0, 2)).cpu()
 
     low_H, high_H = torch.full_like(wanted_H, settings.floor), torch.full_like(wanted_H, LARGEST)
     sharp_H = entropy_of(low_H) <= wanted_H
@@ -139,19 +114,3 @@ def _scales_of_layer(
         low_H, high_H = torch.where(above_H, middle_H, low_H), torch.where(above_H, high_H, middle_H)
     found_H = torch.where(flat_H, LARGEST, (low_H + high_H) / 2)
     return torch.where(sharp_H, settings.floor, found_H).to(scales.scales_LH)
-
-
-def _refuse(subject: LoadedModel, settings: FitSettings) -> None:
-    if settings.length <= subject.trained:
-        raise UserError(
-            f"scales by entropy are for lengths above the trained {subject.trained:,} tokens, not {settings.length:,}"
-        )
-    if any(mixer is not None for mixer in subject.model.mixers()):
-        raise UserError(f"{subject.name} has layers without attention, which have no entropy")
-    parts = {"distance_bias", "row_column_bias", "score", "normalizer"}
-    for encoding in subject.model.distinct_encodings():
-        if found := parts.intersection(contribution_of(encoding).names):
-            raise UserError(
-                f"scales by entropy need the softmax of products alone; {encoding.name} has its own "
-                f"{sorted(found)[0].replace('_', ' ')}, under which entropy may rise with the scale"
-            )

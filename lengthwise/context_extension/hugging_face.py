@@ -18,6 +18,7 @@ from lengthwise.machine import require_memory
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.weight_files import weight_files
 
 Positions = Literal["auto", "rotary", "none"]
 """`auto`: what the config says. A Llama whose rotation was taken out (TinyLlama-NoPE) has the same config as one that
@@ -26,13 +27,10 @@ rotates: that it has none must be said."""
 FAMILIES = ("llama", "smollm3")
 OUR_EPSILON = 1e-6
 """In the norms of our decoder."""
-MOST_BYTES = 2**42
-"""Of a file of weights."""
 CONVERT = (
     "only plain tensors are read from a .bin file, as code may hide in it; convert it with a program that you trust: "
     "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER, safe_serialization=True)"
 )
-INDEX = door.Table({"weight_map": door.ANY_TABLE})
 
 
 def _count(most: int, least: int = 1, nullable: bool = False) -> door.Number:
@@ -95,7 +93,7 @@ def load_decoder(path: Path, positions: Positions = "auto", trained: int = 0) ->
     except ValueError as error:
         raise UserError(f"the config of {path} has a shape that the decoder here has not: {error}") from None
     layers = layer_encodings(config, positions)
-    files = _weight_files(path)
+    files = weight_files(path)
     try:
         with torch.device("meta"):  # it is given weights, and needs none of its own
             model = build(shape, config["vocab_size"], layers, Lengths(trained, trained))
@@ -210,29 +208,6 @@ def _our_weights(theirs: dict[str, Tensor], config: Mapping[str, Any], path: Pat
     if left:
         raise UserError(f"{path} has weights that a Llama has not: {', '.join(left[:3])}")
     return ours
-
-
-def _weight_files(path: Path) -> list[Path]:
-    """Those of the folder itself: an index may name no others."""
-    for name, ending in (("model.safetensors", ".safetensors"), ("pytorch_model.bin", ".bin")):
-        index = path / f"{name}.index.json"
-        if index.exists():
-            parts = door.read_json(index, INDEX, door.SMALL)["weight_map"]
-            named = {str(part) for part in parts.values()}
-            for part in named:
-                if Path(part).name != part or not part.endswith(ending) or "\0" in part:
-                    raise UserError(
-                        f"{index} names {door.visible(part, 80)!r}, which is no {ending} file of its folder"
-                    )
-            files = [path / part for part in sorted(named)]
-        elif (path / name).exists():
-            files = [path / name]
-        else:
-            continue
-        for file in files:
-            door.refuse_unreadable(file, MOST_BYTES, UserError)
-        return files
-    raise UserError(f"{path} holds no weights: neither model.safetensors nor pytorch_model.bin, nor an index of parts")
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, Tensor]]:

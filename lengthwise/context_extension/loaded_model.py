@@ -1,9 +1,6 @@
-"""A language model whose context is to be extended: one that was trained here, or a Llama-shaped one from Hugging Face.
+"""A language model whose context is to be extended: one that was trained here, or one of Hugging Face."""
 
-Both are a decoder of ours, so that extensions and measurements know one kind of model.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -12,17 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from lengthwise.context_extension.foreign_model import open_foreign
 from lengthwise.context_extension.foreign_tokenizer import ForeignTokenizer, TextTokenizer
-from lengthwise.context_extension.hugging_face import Positions, is_hugging_face, load_decoder
+from lengthwise.context_extension.hugging_face import Positions, is_hugging_face
+from lengthwise.context_extension.reader import DecoderReader, Reader
 from lengthwise.errors import UserError
-from lengthwise.extensions.extended import Extended, extended, make_extension
-from lengthwise.language.corpus import Corpus
+from lengthwise.extensions.extended import make_extension
+from lengthwise.language.corpus import SPLITS, Corpus
 from lengthwise.language.description import read_description
 from lengthwise.language.model import load_language_model
 from lengthwise.language.prepared import is_prepared
 from lengthwise.language.store import Documents, TokenStore, find_store
 from lengthwise.language.tokenizer import Tokenizer
-from lengthwise.model.decoder import Decoder
 from lengthwise.training.state import checksum
 
 AUTO = "auto"
@@ -32,7 +30,7 @@ AUTO = "auto"
 @dataclass(frozen=True)
 class LoadedModel:
     name: str
-    model: Decoder
+    model: Reader
     """As trained; nothing here changes its weights."""
     tokenizer: TextTokenizer
     begins: np.ndarray
@@ -50,24 +48,32 @@ class LoadedModel:
     @property
     def trained(self) -> int:
         """Tokens of the longest sequences of training."""
-        return self.model.encoding_at(0).geometry.trained_context
+        return self.model.trained
 
     def described(self) -> str:
         """In a line: flags of layers have been read inverted too often not to show what came of them."""
-        runs = [(name, len(list(group))) for name, group in groupby(self.model.encoding_names())]
+        runs = [(name, len(list(group))) for name, group in groupby(self.model.names)]
         layers = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
         return f"{self.name}: trained at {self.trained:,} tokens; layers: {layers}"
 
-    def extended(self, tables: Sequence[dict[str, Any]], context: int) -> Extended:
+    def extended(self, tables: Sequence[dict[str, Any]], context: int) -> Reader:
         """The model under extensions, to read so many tokens; without any, as it was trained."""
         chosen = [make_extension(at_context(table, context, self.trained)) for table in tables]
-        return extended(self.model, chosen, context)
+        return self.model.extended(chosen, context)
 
-    def documents(self, split: str, corpus: Path | None = None, tokens: int = 0, longer_than: int = 0) -> Documents:
+    def documents(
+        self,
+        split: str,
+        corpus: Path | None = None,
+        tokens: int = 0,
+        longer_than: int = 0,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> Documents:
         """Documents of the corpus it was trained on, or of another.
 
-        `tokens`: of another, whole documents from the first on until there are so many tokens in those that have more
-        than `longer_than`; 0 for all.
+        A few texts in one folder may have none of a split: a model that was not trained on them reads all of them then,
+        and `note` is told. `tokens`: of another corpus, whole documents from the first on until there are so many
+        tokens in those that have more than `longer_than`; 0 for all.
         """
         if corpus is None:
             if self.store is None:
@@ -75,19 +81,27 @@ class LoadedModel:
             return self.store.documents(split)
         if is_prepared(corpus):
             return self._prepared(corpus).documents(split)
+        texts = Corpus(corpus, trains=False)
+        found = self._read(texts, [split], tokens, longer_than)
+        if not found and texts.is_flat and self.store is None:
+            note(f"none of the documents of {corpus} is of the {split} split: all of them are read")
+            found = self._read(texts, SPLITS, tokens, longer_than)
+        if not found:
+            raise UserError(f"{corpus} has no {split} documents; give it a folder {split} (and train)")
+        return Documents(np.concatenate(found), np.cumsum([0, *map(len, found)]))
+
+    def _read(self, corpus: Corpus, splits: Sequence[str], tokens: int, longer_than: int) -> list[np.ndarray]:
         found, total = [], 0
-        for document in Corpus(corpus).documents([split]):
+        for document in corpus.documents(splits):
             if document.text.strip():
                 found.append(np.concatenate([self.begins, self._encoded(document.text), self.ends]))
                 total += len(found[-1]) * (len(found[-1]) > longer_than)
                 if tokens and total >= tokens:
                     break
-        if not found:
-            raise UserError(f"{corpus} has no {split} documents; give it a folder {split} (and train)")
-        return Documents(np.concatenate(found), np.cumsum([0, *map(len, found)]))
+        return found
 
     def _encoded(self, text: str) -> np.ndarray:
-        tokens, rows = self.tokenizer.encode(text), self.model.embedding.num_embeddings
+        tokens, rows = self.tokenizer.encode(text), self.model.rows
         if tokens.max(initial=0) >= rows:
             raise UserError(f"the tokenizer of {self.name} makes token {tokens.max()}, but the model has {rows:,} rows")
         return tokens
@@ -107,6 +121,7 @@ def open_model(
     store: Path | None = None,
     positions: Positions = "auto",
     trained: int = 0,
+    dtype: str = "auto",
 ) -> LoadedModel:
     """The model in the folder of a run of `lengthwise language train`, or of a Hugging Face checkpoint.
 
@@ -114,16 +129,16 @@ def open_model(
     where they were when it was trained.
     """
     if is_hugging_face(path):
-        return _foreign(path, device, positions, trained)
-    if positions != "auto" or trained:
-        raise UserError(f"{path} is a run of ours, which knows its positions and its training length")
+        return _foreign(path, device, positions, trained, dtype)
+    if positions != "auto" or trained or dtype != "auto":
+        raise UserError(f"{path} is a run of ours, which knows its positions, its training length and its precision")
     return _ours(path, device, store)
 
 
 def _ours(path: Path, device: torch.device, store: Path | None) -> LoadedModel:
     model, tokenizer, settings = load_language_model(path)
     model.requires_grad_(False)
-    number = checksum_of(model)
+    number = checksum_of(DecoderReader(model))
     description = read_description(path)
     known = [path.parent / "tokens", *(path / each for each in [description.get("tokens_folder")] if each)]
     tokens = find_store(str(description["tokens"]), known if store is None else [store])
@@ -131,7 +146,7 @@ def _ours(path: Path, device: torch.device, store: Path | None) -> LoadedModel:
         raise UserError(f"the tokens of {path} are not in {store}")
     return LoadedModel(
         path.name,
-        model.to(device).eval(),
+        DecoderReader(model.to(device).eval()),
         tokenizer,
         np.array([tokenizer.begin]),
         np.array([tokenizer.end]),
@@ -142,19 +157,17 @@ def _ours(path: Path, device: torch.device, store: Path | None) -> LoadedModel:
     )
 
 
-def _foreign(path: Path, device: torch.device, positions: Positions, trained: int) -> LoadedModel:
-    model = load_decoder(path, positions, trained)
+def _foreign(path: Path, device: torch.device, positions: Positions, trained: int, dtype: str) -> LoadedModel:
+    model = open_foreign(path, device, positions, trained, dtype)
     tokenizer = ForeignTokenizer.load(path)
-    number = checksum_of(model)
-    facts = {"folder": str(path), "encodings": model.encoding_names()}
+    facts = {"folder": str(path), "encodings": list(model.names), "precision": str(model.dtype).removeprefix("torch.")}
     nothing = np.zeros(0, dtype=np.int64)
-    return LoadedModel(
-        path.name, model.to(device).eval(), tokenizer, tokenizer.begins, nothing, None, number, None, facts
-    )
+    number = checksum_of(model)
+    return LoadedModel(path.name, model, tokenizer, tokenizer.begins, nothing, None, number, None, facts)
 
 
-def checksum_of(model: Decoder) -> int:
-    return checksum({name: value.detach().cpu() for name, value in model.state_dict().items()})
+def checksum_of(model: Reader) -> int:
+    return checksum({name: value.detach().cpu() for name, value in model.weights().items()})
 
 
 def at_context(table: dict[str, Any], context: int, trained: int) -> dict[str, Any]:

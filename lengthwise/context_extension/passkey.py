@@ -38,7 +38,7 @@ class KeyDocuments:
         """With exactly `size` tokens, the answer included. `depth`: share of the filler before the key."""
         question, answer = self._question(key)
         statement = self.tokenizer.encode(STATEMENT[0] + key + STATEMENT[1])
-        room = size - len(self.begins) - len(statement) - len(question) - len(answer)
+        room = size - self.shortest(key)
         if room < 0:
             raise UserError(f"a key-recall document has {size - room} tokens or more, not {size}")
         sentences = self._filler[first_sentence:] + self._filler[:first_sentence]
@@ -48,6 +48,11 @@ class KeyDocuments:
         before = between[np.abs(between - depth * room).argmin()]
         prompt = [self.begins, filler[:before], statement, filler[before:], question]
         return KeyDocument(np.concatenate(prompt).astype(np.int64), answer)
+
+    def shortest(self, key: str) -> int:
+        """Tokens of a document without any filler."""
+        statement = self.tokenizer.encode(STATEMENT[0] + key + STATEMENT[1])
+        return len(self.begins) + len(statement) + sum(map(len, self._question(key)))
 
     def _question(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """A tokenizer may join the question's last space with the key: what differs from the question is the answer."""

@@ -9,9 +9,9 @@ import torch
 
 from lengthwise.context_extension.fitting_rows import Targets
 from lengthwise.context_extension.forward import losses_of_last
-from lengthwise.model.decoder import Decoder
+from lengthwise.context_extension.reader import Reader
 
-ModelAt = Callable[[int], Decoder]
+ModelAt = Callable[[int], Reader]
 """A model as it is to read a context of so many tokens."""
 
 
@@ -34,7 +34,7 @@ class Perplexity:
         return {**asdict(self), "perplexity": self.perplexity}
 
 
-def perplexity_at(model: Decoder, targets: Targets, context: int) -> Perplexity:
+def perplexity_at(model: Reader, targets: Targets, context: int) -> Perplexity:
     losses_RS = losses_of_last(model, targets.rows(context), targets.scored)
     means_R = losses_RS.mean(dim=1)
     windows = len(means_R)
@@ -56,7 +56,7 @@ def perplexities(
     return rows
 
 
-def loss_by_position(model: Decoder, targets: Targets, context: int, bins: int = 64) -> list[dict[str, Any]]:
+def loss_by_position(model: Reader, targets: Targets, context: int, bins: int = 64) -> list[dict[str, Any]]:
     """Mean loss of what is predicted at each position of windows of `context` tokens, in bins of equal size.
 
     All windows count alike at all positions, but the targets of two positions are not the same tokens.

@@ -1,16 +1,21 @@
-"""The published table of perplexities from a matched pair: one model without positions, one with rotary ones.
+"""The table of an extension study: every line at every context, measured once and kept.
 
 OUT/
-  table.json                what the table is of: models, lengths, counts
-  uniform.json              the best uniform scales, searched on validation documents
-  fits/LINE/                what was fitted, on training documents
+  table.json                what the table is of: models, lines, settings
+  uniform/MODEL.json        the best uniform scales of a model, where a line asks for them
+  fits/LINE/                what was fitted
   perplexity.jsonl          one row for each line and context, on test documents
   passkey.jsonl             one row for each line, length and depth
+  heads.jsonl               one row for each line, context, layer and head: entropy, where it looks
 
-A line is done when all its rows are there; the rest is done by the next call.
+A line is done when all its rows are there; the rest is done by the next call. Lines may be added to a table.
 """
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -19,280 +24,330 @@ import numpy as np
 
 from lengthwise import configuration
 from lengthwise.context_extension.fit_files import is_fit, load_fit, save_fit
-from lengthwise.context_extension.fitting import FitSettings
-from lengthwise.context_extension.fitting_entropy import HALVINGS, fit_by_method
+from lengthwise.context_extension.fitting_entropy import fit_by_method
 from lengthwise.context_extension.fitting_rows import SCORED, Targets, TrainingWindows, choose_targets
-from lengthwise.context_extension.loaded_model import LoadedModel
+from lengthwise.context_extension.lines import Line, extension_tables, fit_settings
+from lengthwise.context_extension.loaded_model import LoadedModel, at_context
+from lengthwise.context_extension.looking import look_rows, looks
 from lengthwise.context_extension.passkey import KeyDocuments, depths, draw, passkey_rows
 from lengthwise.context_extension.perplexity import ModelAt, perplexities
+from lengthwise.context_extension.reader import Reader
 from lengthwise.context_extension.search import fit_growth
 from lengthwise.context_extension.uniform import search_uniform
 from lengthwise.context_extension.variant import Variant
 from lengthwise.errors import UserError
-from lengthwise.language.store import TokenStore
+from lengthwise.extensions.extended import make_extension
+from lengthwise.language.store import Documents
 from lengthwise.leftovers import clear_leftovers
-from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import StudyDirectory, differences, make_folder
-from lengthwise.records.extension_schema import PASSKEY, PERPLEXITY, TABLE, UNIFORM
+from lengthwise.records.extension_schema import HEADS, PASSKEY, PERPLEXITY, TABLE, UNIFORM
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
-from lengthwise.records.names import places
+from lengthwise.records.names import path_part, places
 from lengthwise.runtime import Listener
 
 Row = dict[str, Any]
+DocumentsOf = Callable[[LoadedModel, str], Documents]
+"""A model and a split to the documents that it reads."""
+SCHEMAS = {"perplexity.jsonl": PERPLEXITY, "passkey.jsonl": PASSKEY, "heads.jsonl": HEADS}
 
 
 @dataclass(frozen=True)
-class TableSettings:
-    """All that decides the numbers, but the models and their corpus."""
+class MeasureSettings:
+    """What is measured of every line."""
 
-    times: tuple[int, ...] = (1, 2, 4, 8, 16)
+    times: tuple[float, ...] = (1, 2, 4, 8, 16)
     """Contexts, as multiples of the trained length."""
-    fitted: tuple[int, ...] = (2, 4, 8)
-    """Lengths at which something is searched or fitted, likewise."""
     windows: int = 256
     """Runs of targets in test documents."""
     search_windows: int = 64
     """Runs of targets in validation documents, for the search of scales."""
     scored: int = SCORED
-    steps: int = 200
-    batch: int = 8
-    learning_rate: float = 0.1
-    """Of head scales."""
-    fine_tuning_rate: float = 1e-4
-    """Of all parameters."""
     depths: int = 10
     trials: int = 10
     """Key-recall documents of each length and depth; 0 for none at all."""
+    heads: int = 4
+    """Windows over which heads are watched; 0 for none."""
     seed: int = 0
-    entropy: bool = False
-    """Whether there are also head scales that are found without training, by entropy; see `fitting_entropy`."""
+    """Of the keys."""
 
     def __post_init__(self) -> None:
-        if 1 not in self.times or not set(self.fitted) <= set(self.times) or min(self.fitted, default=2) < 2:
-            raise ValueError("times must hold 1 and all of fitted, which are 2 or more")
-        if min(self.times) < 1 or max(self.times) < 2:
-            raise ValueError(f"times must be 1 or more and hold one above 1, not {list(self.times)}")
-        for name in ("windows", "search_windows", "scored", "steps", "batch", "depths"):
+        if 1 not in self.times or min(self.times) < 1 or max(self.times) <= 1:
+            raise ValueError(f"times must hold 1 and others above it, not {list(self.times)}")
+        if len(set(self.times)) < len(self.times):
+            raise ValueError(f"times names a multiple twice: {list(self.times)}")
+        for name in ("windows", "search_windows", "scored", "depths"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("trials", "seed"):
+        for name in ("trials", "heads", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
-        for name in ("learning_rate", "fine_tuning_rate"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
     def contexts(self, trained: int) -> list[int]:
-        return [times * trained for times in sorted(self.times)]
+        return [round(times * trained) for times in sorted(self.times)]
 
 
 @dataclass(frozen=True)
-class TableLine:
-    name: str
-    family: str
-    """`none` or `rotary`: whose line it is."""
-    extensions: list[dict[str, Any]] = field(default_factory=list)
-    fit: FitSettings | None = None
+class About:
+    """Which part of a study a table is of."""
+
+    study: str = ""
+    summary: str = ""
+    grid: dict[str, Any] = field(default_factory=dict)
+    """Axis -> value, where the study has a grid."""
+    seed: int | None = None
+    """Of the trained models and of the fits; None where there is one seed alone."""
 
 
-class ExtensionTable:
+class LineTable:
     def __init__(
-        self, nope: LoadedModel, rope: LoadedModel, settings: TableSettings, out: Path, listener: Listener | None = None
+        self,
+        subjects: Mapping[str, LoadedModel],
+        lines: Sequence[Line],
+        settings: MeasureSettings,
+        out: Path,
+        documents_of: DocumentsOf,
+        listener: Listener | None = None,
+        about: About | None = None,
     ) -> None:
-        self.subjects = {"none": nope, "rotary": rope}
-        self.settings, self.out, self.listener = settings, out, listener or Listener()
-        _refuse_strangers(nope, rope)
-        assert nope.store is not None
-        self.trained = nope.trained
-        self.contexts = settings.contexts(self.trained)
-        # Before anything is computed: it may be that no table can be made of these documents.
-        self.test, self.validation = what_is_scored(settings, nope.store, self.trained)
+        """`subjects`: the models by the names that lines call them."""
+        self.subjects, self.lines, self.settings, self.out = dict(subjects), list(lines), settings, out
+        self.documents_of, self.listener, self.about = documents_of, listener or Listener(), about or About()
+        self.targets = {
+            name: what_is_scored(
+                settings,
+                subject.trained,
+                reach(self.lines, name, settings),
+                lambda split, of=subject: documents_of(of, split),
+                KeyDocuments(subject.tokenizer, subject.begins) if settings.trials else None,
+            )
+            for name, subject in self.subjects.items()
+        }
+        for line in self.lines:
+            subject = self.subjects[line.model]
+            refuse_unextendable(subject.model, line, subject.trained, settings)
 
     def run(self) -> None:
         """Does what is not done yet."""
         make_folder(self.out)
         with StudyDirectory(self.out).lock():
-            for folder in (self.out, *self.out.glob("fits/*")):
+            for folder in (self.out, *self.out.glob("fits/*"), self.out / "uniform"):
                 clear_leftovers(folder)
             self._agree()
-            scales = self._scales()
-            for line in lines(self.settings, self.trained, scales):
+            for line in self.lines:
                 self._measure(line)
 
-    def _measure(self, line: TableLine) -> None:
-        settings = self.settings
-        perplexity, passkey = self.out / "perplexity.jsonl", self.out / "passkey.jsonl"
-        at_depths = depths(settings.depths)
-        measured = [row["context"] for row in _by_line(perplexity).get(line.name, [])]
-        has_perplexity = measured == self.contexts
-        asked = [(row["length"], row["depth"]) for row in _by_line(passkey).get(line.name, [])]
-        has_passkey = not settings.trials or asked == list(product(self.contexts, at_depths))
-        if has_perplexity and has_passkey:
+    def _measure(self, line: Line) -> None:
+        subject, scored = self.subjects[line.model], self.targets[line.model]
+        contexts, settings = scored.contexts, self.settings
+        rows = {name: by_line(self.out / name).get(line.name, []) for name in SCHEMAS}
+        has_perplexity = [row["context"] for row in rows["perplexity.jsonl"]] == contexts
+        asked, at_depths = [(row["length"], row["depth"]) for row in rows["passkey.jsonl"]], depths(settings.depths)
+        has_keys = not settings.trials or asked == list(product(contexts, at_depths))
+        watched = list(dict.fromkeys(row["context"] for row in rows["heads.jsonl"]))
+        every = len(contexts) * subject.model.layers * subject.model.heads
+        watches = settings.heads > 0 and subject.model.attends
+        has_heads = not watches or (watched == contexts and len(rows["heads.jsonl"]) == every)
+        if has_perplexity and has_keys and has_heads:
             return
         self.listener.note(line.name)
-        model_at, about = self._model_at(line), {"line": line.name, "family": line.family}
+        model_at = self._model_at(line)
+        about = {"line": line.name, "family": line.model, "targets": scored.identity}
+        times = dict(zip(contexts, sorted(settings.times), strict=True))
         if not has_perplexity:
-            found = perplexities(model_at, self.test, self.contexts)
-            rows = [{**about, "times": each.context // self.trained, **each.table()} for each in found]
-            _put_line(perplexity, line.name, rows)
-        if not has_passkey:
-            subject = self.subjects[line.family]
+            found = perplexities(model_at, scored.test, contexts)
+            measured = [{**about, "times": times[each.context], **each.table()} for each in found]
+            self._put("perplexity.jsonl", line.name, measured)
+        if not has_keys:
             documents = KeyDocuments(subject.tokenizer, subject.begins)
-            keys = passkey_rows(model_at, documents, self.contexts, at_depths, settings.trials, settings.seed)
-            _put_line(passkey, line.name, [{**about, **row} for row in keys])
+            keys = passkey_rows(model_at, documents, contexts, at_depths, settings.trials, settings.seed)
+            self._put("passkey.jsonl", line.name, [{**about, **row} for row in keys])
+        if not has_heads:
+            self._put("heads.jsonl", line.name, list(self._look(model_at, scored, about, times)))
 
-    def _model_at(self, line: TableLine) -> ModelAt:
-        subject = self.subjects[line.family]
+    def _look(self, model_at: ModelAt, scored: "Scored", about: Row, times: Mapping[int, float]) -> "list[Row]":
+        rows: list[Row] = []
+        chosen = scored.few(self.settings.heads)
+        for context in scored.contexts:
+            read_RT = chosen.rows(context)[:, :-1]
+            positions = np.arange(context - self.settings.scored, context)
+            positions = positions[:: max(1, len(positions) // 32)]
+            found = looks(model_at(context), read_RT, positions)
+            here = {**about, "times": times[context], "context": context}
+            rows += [{**here, **row} for row in look_rows(found, len(read_RT) * len(positions))]
+        return rows
+
+    def _model_at(self, line: Line) -> ModelAt:
+        subject, best = self.subjects[line.model], partial(self._best, line.model)
+        tables = extension_tables(line, subject.trained, best, partial(self._slope, line.model))
+        if line.fitted is not None:
+            return Variant(subject, tables, load_fit(line.fitted, subject))
         if line.fit is None:
-            return Variant(subject, line.extensions)
+            return Variant(subject, tables)
         now, *earlier = places(self.out / "fits", line.name)
         folder = next(filter(is_fit, earlier), now)
         if not is_fit(folder):
-            windows = TrainingWindows(subject.documents("train"), line.fit.length, line.fit.seed)
-            save_fit(folder, subject, fit_by_method(subject, windows, line.fit, self.listener))
-        return Variant(subject, fitted=load_fit(folder, subject))
+            settings = fit_settings(
+                line, subject.trained, self.about.seed or 0, best, subject.key_rows, self.settings.scored
+            )
+            windows = TrainingWindows(self.documents_of(subject, settings.split), settings.length, settings.seed)
+            save_fit(folder, subject, fit_by_method(subject, windows, settings, self.listener))
+        return Variant(subject, tables, load_fit(folder, subject))
 
-    def _scales(self) -> dict[int, float]:
-        """Context -> best uniform scale of the model without positions."""
-        file = self.out / "uniform.json"
-        found: dict[str, Any] = read_json(file, UNIFORM) if file.exists() else {"best": {}, "losses": {}}
-        for context in self.contexts:
-            if context > self.trained and str(context) not in found["best"]:
-                search = search_uniform(self.subjects["none"], self.validation, [context])[context]
-                self.listener.note(f"best uniform scale at {context}: {search.best:g}")
-                found["best"][str(context)] = search.best
-                found["losses"][str(context)] = sorted(search.losses.items())
-                growth = fit_growth({int(each): best for each, best in found["best"].items()}, self.trained)
-                fitted = {"slope": growth.slope, "determination": growth.determination}
-                write_json(file, {"trained": self.trained, **found, **fitted})
-        return {int(context): scale for context, scale in found["best"].items()}
+    def _best(self, model: str, context: int) -> float:
+        """The best uniform scale of a model at a context; searched once."""
+        file = self.out / "uniform" / f"{path_part(model)}.json"
+        found: Row = read_json(file, UNIFORM) if file.exists() else {"best": {}, "losses": {}}
+        if str(context) not in found["best"]:
+            subject = self.subjects[model]
+            targets = self.targets[model].validation
+            assert targets is not None
+            search = search_uniform(subject, targets, [context])[context]
+            self.listener.note(f"best uniform scale of {model} at {context:,}: {search.best:g}")
+            found["best"][str(context)] = search.best
+            found["losses"][str(context)] = sorted(search.losses.items())
+            for part in ("best", "losses"):
+                found[part] = {str(each): found[part][str(each)] for each in sorted(map(int, found[part]))}
+            beyond = {int(each): best for each, best in found["best"].items() if int(each) > subject.trained}
+            growth = fit_growth(beyond, subject.trained) if beyond else None
+            fitted = {
+                "slope": growth.slope if growth else 0.0,
+                "determination": growth.determination if growth else None,
+            }
+            make_folder(file.parent)
+            write_json(file, {"trained": subject.trained, **found, **fitted})
+        return float(found["best"][str(context)])
+
+    def _slope(self, model: str) -> float:
+        """How the best scale grows with position, from all contexts beyond the trained length."""
+        trained = self.subjects[model].trained
+        beyond = {each: self._best(model, each) for each in self.targets[model].contexts if each > trained}
+        return fit_growth(beyond, trained).slope
 
     def _agree(self) -> None:
-        """A folder holds one table."""
+        """A folder holds one table, to which lines may be added."""
         now = {
             "settings": configuration.table(self.settings),
-            "models": {family: subject.checksum for family, subject in self.subjects.items()},
+            "models": {name: subject.checksum for name, subject in self.subjects.items()},
+            "targets": {name: scored.identity for name, scored in self.targets.items()},
+            "about": configuration.table(self.about),
         }
+        lines = {line.name: line.table() for line in self.lines}
         file = self.out / "table.json"
-        if not file.exists():
-            facts = {family: subject.facts for family, subject in self.subjects.items()}
-            write_json(file, {**now, "trained": self.trained, "folders": facts})
-            return
-        before = read_json(file, TABLE)
-        before["settings"].setdefault("entropy", False)  # which older tables do not say
-        changes = [
-            f"{key} was {old!r}, is {new!r}"
-            for part in ("settings", "models")
-            for key, old, new in differences(before[part], now[part])
-        ]
-        if changes:
-            raise UserError(f"{self.out} holds another table ({'; '.join(changes[:3])}); choose another folder")
+        before: Row = {}
+        if file.exists():
+            before = read_json(file, TABLE)
+            changes = [
+                f"{key} was {old!r}, is {new!r}"
+                for part in ("settings", "models", "targets", "about")
+                for key, old, new in differences(before.get(part, {}), now[part])
+                if part != "about" or key != "summary"
+            ]
+            changes += [
+                f"the line {name!r} was another one"
+                for name, line in lines.items()
+                if name in before.get("lines", {}) and before["lines"][name] != json.loads(json.dumps(line))
+            ]
+            if changes:
+                raise UserError(f"{self.out} holds another table ({'; '.join(changes[:3])}); choose another folder")
+        folders = {name: subject.facts for name, subject in self.subjects.items()}
+        trained = {name: subject.trained for name, subject in self.subjects.items()}
+        whole = {**before.get("lines", {}), **lines}
+        write_json(file, {**now, "lines": whole, "trained": trained, "folders": folders})
+
+    def _put(self, name: str, line: str, rows: Sequence[Row]) -> None:
+        """Writes the file whole, so that a line is never cut off; where a part of it was there, in its place."""
+        write_rows(self.out / name, chain.from_iterable({**by_line(self.out / name), line: rows}.values()))
 
 
-def what_is_scored(settings: TableSettings, store: TokenStore, trained: int) -> tuple[Targets, Targets]:
-    """Runs of targets in test and in validation documents; refuses documents of which no table can be made.
+def reach(lines: Sequence[Line], model: str, settings: MeasureSettings) -> dict[str, float]:
+    """Split -> the largest multiple of the trained length at which documents of it are read for lines of a model."""
+    found = {"test": max(settings.times)}
+    for line in lines:
+        if line.model != model:
+            continue
+        if line.searches or line.searches_growth:
+            times = max(settings.times) if line.searches_growth else line.times or 1
+            found["validation"] = max(found.get("validation", 0), times)
+        if line.fit is not None:
+            split = line.fit.get("split", "train")
+            found[split] = max(found.get(split, 0), line.times or 1)
+    return found
 
-    It needs no models, so that it can be asked before they are trained. `trained`: their context.
+
+@dataclass(frozen=True)
+class Scored:
+    """What of its documents a model is measured on."""
+
+    contexts: list[int]
+    test: Targets
+    validation: Targets | None
+    """For the search of scales; None where nothing is searched."""
+    identity: str
+    """Of the test targets: numbers of other targets are not comparable."""
+
+    def few(self, count: int) -> Targets:
+        """Some of the runs of test targets, evenly."""
+        ends = self.test.ends
+        chosen = np.unique(np.linspace(0, len(ends) - 1, min(count, len(ends))).round().astype(np.int64))
+        return replace(self.test, ends=ends[chosen])
+
+
+def what_is_scored(
+    settings: MeasureSettings,
+    trained: int,
+    reach: Mapping[str, float],
+    documents: Callable[[str], Documents],
+    keys: KeyDocuments | None,
+) -> Scored:
+    """Refuses documents of which no table can be made; asked without a model, so before one is trained.
+
+    `reach`: see there. `keys`: None for no passkey test.
     """
     if settings.scored > trained:
         raise UserError(f"scored must be at most the {trained:,} tokens of the trained context, not {settings.scored}")
-    for split, setting in (("test", "times"), ("validation", "times"), ("train", "fitted")):
-        times, longest = max(getattr(settings, setting), default=0), store.documents(split).longest
-        if times * trained >= longest:
+    for split, times in reach.items():
+        context, longest = round(times * trained), documents(split).longest
+        if context >= longest:
+            what = "measure.times" if split == "test" else "the times of lines that are searched or fitted"
             raise UserError(
-                f"a context of {times * trained:,} tokens ({times} x {trained:,}) is longer than any document of the "
-                f"{split} split: the longest allows {longest - 1:,}; take {times} out of {setting}, or give longer ones"
+                f"a context of {context:,} tokens ({times:g} x {trained:,}) is longer than any document of the {split} "
+                f"split: the longest allows {longest - 1:,}; take {times:g} out of {what}, or give longer documents"
             )
-    if settings.trials:
-        documents = KeyDocuments(store.tokenizer, np.array([store.tokenizer.begin]))
+    if keys is not None:
         try:
-            draw(documents, trained, depths(settings.depths)[0], settings.seed, trial=0)
+            draw(keys, trained, depths(settings.depths)[0], settings.seed, trial=0)
         except UserError as error:
             raise UserError(f"{error}, the trained context; set trials to 0, or train at a longer one") from error
-    contexts, scored = settings.contexts(trained), settings.scored
-    return (
-        choose_targets(store.documents("test"), contexts, settings.windows, scored),
-        choose_targets(store.documents("validation"), contexts, settings.search_windows, scored),
-    )
+    contexts = settings.contexts(trained)
+    test = choose_targets(documents("test"), contexts, settings.windows, settings.scored)
+    validation = None
+    if "validation" in reach:
+        read = [each for each in contexts if each <= round(reach["validation"] * trained)]
+        validation = choose_targets(documents("validation"), read, settings.search_windows, settings.scored)
+    return Scored(contexts, test, validation, identity_of(test))
 
 
-def lines(settings: TableSettings, trained: int, scales: dict[int, float]) -> list[TableLine]:
-    """All lines; `scales`: context -> best uniform scale."""
-    from_scales = fit_growth(scales, trained)
-    common = {"steps": settings.steps, "batch": settings.batch, "seed": settings.seed}
-    found = [TableLine("none", "none")]
-    for times in settings.fitted:
-        table = {"name": "uniform-scale", "constant": scales[times * trained]}
-        found.append(TableLine(f"uniform-scale for {times}x", "none", [table]))
-    slope = {"name": "uniform-scale", "slope": max(0.0, from_scales.slope)}
-    found.append(TableLine("uniform-scale by position", "none", [slope]))
-    for times in settings.fitted:
-        best = scales[times * trained]
-        ablations = {
-            "": (max(1.0, best), 1.0),
-            ", without start": (1.0, 1.0),
-            ", without floor": (best, 0.0),
-        }
-        for name, (initial, floor) in ablations.items():
-            chosen = FitSettings(
-                times * trained, initial=initial, floor=floor, learning_rate=settings.learning_rate, **common
-            )
-            found.append(TableLine(f"head-scale for {times}x{name}", "none", fit=chosen))
-    for times in settings.fitted if settings.entropy else ():
-        chosen = FitSettings(
-            times * trained, method="entropy", steps=HALVINGS, batch=settings.batch, seed=settings.seed
-        )
-        found.append(TableLine(f"head-scale for {times}x, by entropy", "none", fit=chosen))
-    found += [
-        TableLine("rotary", "rotary"),
-        # Each context with the factor that leads to it; dynamic NTK with 1 does so by itself.
-        TableLine("position-interpolation", "rotary", [{"name": "position-interpolation", "factor": "auto"}]),
-        TableLine("dynamic-ntk", "rotary", [{"name": "dynamic-ntk", "factor": 1.0}]),
-        TableLine("yarn", "rotary", [{"name": "yarn", "factor": "auto"}]),
-    ]
-    for name in ("position-interpolation", "yarn"):
-        for times in settings.fitted:
-            chosen = FitSettings(
-                times * trained,
-                head_scale=False,
-                extensions=({"name": name, "factor": float(times)},),
-                learning_rate=settings.fine_tuning_rate,
-                **common,
-            )
-            found.append(TableLine(f"{name} for {times}x, trained", "rotary", fit=chosen))
-    return found
+def identity_of(targets: Targets) -> str:
+    """The same for the same tokens in the same order, whatever is read before them."""
+    text_RS = targets.rows(targets.scored)[:, 1:]
+    return hashlib.sha256(np.ascontiguousarray(text_RS, dtype="<i8").tobytes()).hexdigest()[:12]
 
 
-def refuse_other_encoding(name: str, model: Decoder, wanted: str) -> None:
-    names = set(model.encoding_names())
-    if names != {wanted}:
-        raise UserError(f"{name} has the encoding {', '.join(sorted(names))}, not {wanted}")
+def refuse_unextendable(model: Reader, line: Line, trained: int, settings: MeasureSettings) -> None:
+    """Refuses extensions that do not go with the model, before hours of other lines are measured."""
+    longest = settings.contexts(trained)[-1]
+    chosen = extension_tables(line, trained, lambda at: 1.5, lambda: 0.3)
+    if line.fit is not None:
+        chosen = [*(line.fit.get("extensions") or [{"name": "head-scale", "initial": 1.5}]), *chosen]
+    try:
+        model.extended([make_extension(at_context(table, longest, trained)) for table in chosen], longest)
+    except UserError as error:
+        raise UserError(f"line {line.name!r}: {error}") from error
 
 
-def _refuse_strangers(nope: LoadedModel, rope: LoadedModel) -> None:
-    for subject, wanted in ((nope, "none"), (rope, "rotary")):
-        refuse_other_encoding(subject.name, subject.model, wanted)
-        if subject.store is None:
-            raise UserError(f"the tokens of {subject.name} are not beside it; say with --store where they are")
-    assert nope.store is not None and rope.store is not None
-    if nope.trained != rope.trained or nope.store.key != rope.store.key:
-        raise UserError(
-            f"{nope.name} and {rope.name} were trained on other tokens or at other lengths: not a matched pair"
-        )
-    first, second = nope.facts["precision"], rope.facts["precision"]
-    if first != second:
-        raise UserError(f"{nope.name} was trained in {first}, {rope.name} in {second}: not a matched pair")
-
-
-def _by_line(file: Path) -> dict[str, list[Row]]:
+def by_line(file: Path) -> dict[str, list[Row]]:
     """The rows of each line; none where there is no file yet."""
     found: dict[str, list[Row]] = {}
-    schema = PASSKEY if file.name == "passkey.jsonl" else PERPLEXITY
-    for row in read_rows(file, schema=schema) if file.exists() else []:
+    for row in read_rows(file, schema=SCHEMAS[file.name]) if file.exists() else []:
         found.setdefault(row["line"], []).append(row)
     return found
-
-
-def _put_line(file: Path, name: str, rows: list[Row]) -> None:
-    """Writes the file whole, so that a line is never cut off; where a part of it was there, in its place."""
-    write_rows(file, chain.from_iterable({**_by_line(file), name: rows}.values()))

@@ -6,7 +6,13 @@ from typing import Any
 from lengthwise.context_extension.search import Growth, Search
 from lengthwise.report.markdown.table import section
 from lengthwise.report.model.context_extension import ExtensionRows
-from lengthwise.report.model.context_extension_tables import growth_words, ratio_table, scale_table
+from lengthwise.report.model.context_extension_tables import (
+    growth_words,
+    key_table,
+    look_table,
+    ratio_table,
+    scale_table,
+)
 from lengthwise.report.model.phrases import perplexity
 from lengthwise.report.model.table import MISSING, Cell, Column, Table, TableRow, Words, number_cell, text_cell
 
@@ -74,13 +80,24 @@ def entropy_table(title: str, rows: Sequence[Row]) -> Table:
     return _table(title, ("layer", *(f"at {position:,}" for position in shown)), found)
 
 
-def extension_table(rows: Sequence[Row]) -> Table:
-    """Perplexities, and their ratio to the same model as trained at 1x, beside the published ratio."""
-    return ratio_table(ExtensionRows(list(rows)))
+def extension_tables(groups: Sequence[ExtensionRows]) -> list[Table]:
+    """Perplexities and their ratios to the same model as trained at 1x, passkey accuracies; of each group of tables."""
+    found = []
+    for rows in groups:
+        found.append(ratio_table(rows))
+        if rows.passkey:
+            found.append(key_table(rows))
+        if rows.heads:
+            found.append(look_table(rows))
+    return found
 
 
-def extension_markdown(rows: Sequence[Row]) -> str:
-    return section(extension_table(rows)) + "\n"
+def extension_markdown(groups: Sequence[ExtensionRows]) -> str:
+    parts = []
+    for rows in groups:
+        parts += [f"## {rows.title}"] if len(groups) > 1 else []
+        parts += [section(table) for table in extension_tables([rows])]
+    return "\n\n".join(parts) + "\n"
 
 
 def _table(title: str, headings: Sequence[str], rows: Sequence[TableRow]) -> Table:

@@ -21,6 +21,7 @@ from lengthwise.encodings.card import card_of
 from lengthwise.encodings.presets import PRESETS
 from lengthwise.errors import UserError
 from lengthwise.records.names import refuse_unfit
+from lengthwise.words import spelled
 
 Methods = dict[str, Any]
 """Of one layer: the table of an encoding (`name` and settings), or `methods`, a list of such tables."""
@@ -83,8 +84,8 @@ def kinds_of(layers: Sequence[Methods]) -> list[str]:
 
 def read_encoding(choice: Any) -> EncodingChoice:
     """What a study or a setting says, in any of the ways above; the encodings in it exist."""
-    if isinstance(choice, str) and (preset := PRESETS.get(choice.lower())) and choice not in registry.encodings.entries:
-        return EncodingChoice(choice.lower(), read_encoding(preset.layers).layers)
+    if isinstance(choice, str) and choice not in registry.encodings.entries and (preset := spelled(choice, PRESETS)):
+        return EncodingChoice(preset, read_encoding(PRESETS[preset].layers).layers)
     if isinstance(choice, Mapping) and "layers" in choice:
         return _labelled(choice)
     if isinstance(choice, list | tuple):
@@ -107,9 +108,15 @@ def is_mixer(layer: Mapping[str, Any]) -> bool:
 def _refuse_unknown(layer: Methods) -> None:
     for table in tables_of(layer):
         if not is_mixer(table):
-            registry.encodings.entry(table["name"])
+            registry.encodings.entry(table["name"], also=_also())
         elif "methods" in layer:
             raise UserError(f"{table['name']} takes the place of attention; no other method can act in its layer")
+
+
+def _also() -> dict[str, str]:
+    """What may stand where an encoding does: name -> what it is."""
+    presets = {name: registry.first_sentence(preset.summary) for name, preset in PRESETS.items()}
+    return {**presets, **{name: registry.mixers.about(name) for name in registry.mixers.entries}}
 
 
 def read_method(choice: Any, kind: str) -> EncodingChoice:

@@ -12,6 +12,7 @@ Shape letters: B batch (1 where all rows are alike), H heads, T queries, S keys,
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -141,7 +142,9 @@ class Contribution:
         distance_B1TS = layout.distances_BTS[:, None]
         if isinstance(self.window, int):
             return distance_B1TS >= self.window
-        return distance_B1TS >= torch.tensor(self.window, device=distance_B1TS.device)[:, None, None]
+        # Filled, not copied from the host, for which a step that is captured in a graph has no place.
+        fill = partial(torch.full, (1, 1), device=distance_B1TS.device)
+        return distance_B1TS >= torch.stack([fill(window) for window in self.window])
 
 
 NOTHING = Contribution()

@@ -42,15 +42,16 @@ class Geometry:
 
     @property
     def key_value_heads(self) -> int:
+        """How many heads keys and values have."""
         return self.groups or self.heads
 
     def in_tokens(self, positions: Tensor) -> Tensor:
-        """Positions, or distances, in fp32, where they may be fractions of one."""
+        """Positions or distances in tokens, in fp32; they may be fractions."""
         return positions.float() if self.counting.unit == 1 else positions.float() / self.counting.unit
 
     @classmethod
     def of(cls, width: int, heads: int, layers: int = 2, context: int = 512) -> "Geometry":
-        """A geometry with the usual values for what is not said."""
+        """A geometry with default values for everything else."""
         head_width = width // heads
         return cls(width, heads, head_width, layers, context, context, logit_scale=1 / math.sqrt(head_width))
 

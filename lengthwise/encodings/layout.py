@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lengthwise.encodings.encoding import Encoding
 
 A = TypeVar("A")
+LARGEST_MASK = 2**26
+"""Pairs of a query and a key that are looked at together, where they need not be all."""
 
 
 def _running_sums(numbers_BSC: Tensor) -> Tensor:
@@ -36,6 +38,8 @@ class AttentionLayout:
     key_positions_BS: Tensor
     hide: Callable[[], Tensor] | None = None
     """Makes `hidden_BTS`, once; None where the causal order says it all."""
+    hide_rows: Callable[[Tensor], Tensor] | None = None
+    """Makes the rows of `hidden_BTS` of some queries, by their index: for whoever has no room for all of them."""
     causal: bool = True
     """With `hide` None: whether later keys are hidden, or (one cached step) there are none."""
     segments_BT: Tensor | None = None
@@ -57,6 +61,8 @@ class AttentionLayout:
     """Which keys the queries are, by index; None for the last ones. See `own_key_T`."""
     window: int | tuple[int, ...] | None = None
     """Keys at this distance and beyond are hidden by another method of the layer; see `Contribution.window`."""
+    key_places_BS: Tensor | None = None
+    """What `places_BS` are, where keys do not show it: the first ones of a sequence may be gone from a cache."""
     own_values: Callable[[], Tensor] | None = None
     """Makes the values (B, H, T, K) of the queries' own tokens; only for a change of the output."""
     sums: Callable[[Tensor], Tensor] = _running_sums
@@ -92,7 +98,17 @@ class AttentionLayout:
     @property
     def visible_BT(self) -> Tensor:
         """How many keys each query sees, itself among them, within the window of another method of the layer."""
-        return self.once(None, "visible", lambda: self.seen_BTS().sum(-1))
+        return self.once(None, "visible", self._visible)
+
+    def _visible(self) -> Tensor:
+        if self.hide is None and self.causal and self.window is None:
+            return self.own_key_T[None] + 1
+        if not self.in_parts:
+            return self.seen_BTS().sum(-1)
+        queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
+        every_T = torch.arange(queries, device=self.query_positions_BT.device)
+        some = every_T.split(max(1, LARGEST_MASK // (len(self.key_positions_BS) * keys)))
+        return torch.cat([self.queries(index_Q).seen_BTS().sum(-1) for index_Q in some], dim=1)
 
     def seen_BTS(self) -> Tensor:
         """`mask_BTS` within the window of another method of the layer."""
@@ -109,7 +125,7 @@ class AttentionLayout:
     def places_BS(self) -> Tensor:
         """How many tokens of its own sequence precede each key, whatever their positions; (1, S) where all rows are
         alike."""
-        return self.once(None, "places", self._places)
+        return self.once(None, "places", self._places) if self.key_places_BS is None else self.key_places_BS
 
     def _places(self) -> Tensor:
         index_S = torch.arange(self.key_positions_BS.shape[1], device=self.key_positions_BS.device)
@@ -193,6 +209,7 @@ class AttentionLayout:
             self,
             query_positions_BT=self.query_positions_BT[:, chosen],
             hide=lambda: hidden_BQS,
+            hide_rows=None,
             causal=False,
             segments_BT=None,
             consecutive=False,
@@ -203,21 +220,35 @@ class AttentionLayout:
         )
 
     def block(self, first: int, end: int) -> "AttentionLayout":
-        """Queries `first` to `end` of a lone causal sequence, and the keys that they may see."""
-        chosen = slice(first, end)
-        hidden_BQS = ~self.queries_mask(chosen)[:, :, :end]
+        """Queries `first` to `end`, and the keys that they may see."""
+        chosen, last = slice(first, end), self.keys_before(end)
+        hidden_BQS = ~self.queries_mask(chosen)[:, :, :last]
         numbers = self.token_numbers_BSC
         return replace(
             self.queries(chosen),
-            key_positions_BS=self.key_positions_BS[:, :end],
+            key_positions_BS=self.key_positions_BS[:, :last],
             hide=lambda: hidden_BQS,
-            key_segments_BS=None if self.key_segments_BS is None else self.key_segments_BS[:, :end],
-            token_numbers_BSC=None if numbers is None else numbers[:, :end],
-            tracks={name: (query[:, chosen], key[:, :end]) for name, (query, key) in self.tracks.items()},
+            key_segments_BS=None if self.key_segments_BS is None else self.key_segments_BS[:, :last],
+            key_places_BS=None if self.key_places_BS is None else self.key_places_BS[:, :last],
+            token_numbers_BSC=None if numbers is None else numbers[:, :last],
+            tracks={name: (query[:, chosen], key[:, :last]) for name, (query, key) in self.tracks.items()},
         )
+
+    def keys_before(self, end: int) -> int:
+        """How many keys the queries before `end` may see at most."""
+        queries, keys = self.query_positions_BT.shape[1], self.key_positions_BS.shape[1]
+        return keys if self.chosen_T is not None else keys - queries + end
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether what is hidden can be found for a few queries at a time."""
+        return self.hide_rows is not None or (self.hide is None and self.causal)
 
     def queries_mask(self, chosen: slice | Tensor) -> Tensor:
         """The rows of `mask_BTS` of some queries, made without the others."""
+        if self.hide_rows is not None:
+            index_T = torch.arange(self.query_positions_BT.shape[1], device=self.query_positions_BT.device)
+            return ~self.hide_rows(index_T[chosen])
         if self.hide is not None:
             return ~self.hide()[:, chosen]
         own_Q = self.own_key_T[chosen]

@@ -73,9 +73,11 @@ class SelectiveRotary(Encoding):
         angles_BGSP = angles_BSGP.transpose(1, 2)
 
         def rotated(x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
-            """Of the last tokens, as many as there are: those of queries, and of keys that are not cached yet."""
-            last = angles_BGSP[:, :, -x_BHTK.shape[2] :]
-            shared = x_BHTK.shape[1] // last.shape[1]
-            return rotate_heads(x_BHTK, last.repeat_interleave(shared, dim=1), "halves")
+            """Of all tokens, or of those of the queries, which are those of the keys that are not cached yet."""
+            own_BGTP = angles_BGSP
+            if x_BHTK.shape[2] < angles_BGSP.shape[2]:
+                own_BGTP = layout.of_queries(angles_BGSP.mT).mT
+            shared = x_BHTK.shape[1] // own_BGTP.shape[1]
+            return rotate_heads(x_BHTK, own_BGTP.repeat_interleave(shared, dim=1), "halves")
 
         return Contribution(queries=rotated, keys=rotated)

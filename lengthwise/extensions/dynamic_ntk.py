@@ -38,6 +38,9 @@ class DynamicNtk(Rescaling):
     def by_length(self) -> bool:
         return True
 
+    def outdates(self, cached: int, length: int, trained_context: int) -> bool:
+        return length > trained_context
+
     def frequencies(self, trained_P: Tensor, positions_BT: Tensor, geometry: Geometry) -> Tensor:
         longer_BT = sequence_lengths(positions_BT).float() / geometry.trained_context
         slower_BT = self.config.factor * longer_BT - (self.config.factor - 1)

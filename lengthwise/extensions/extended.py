@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lengthwise import configuration, registry
-from lengthwise.encodings.encoding import Encoding
+from lengthwise.encodings.encoding import Encoding, Geometry
 from lengthwise.errors import UserError
 from lengthwise.extensions.extension import Extension, contribution_of, extensions_of, sharing_weights, wrapped
 from lengthwise.model.cache import Cache
@@ -16,10 +16,13 @@ from lengthwise.model.decoder import Decoder
 
 
 class Extended(Decoder):
-    """What `extended` makes of a decoder."""
+    """A decoder whose encodings are extended; `lw.extended` makes it."""
 
     def new_cache(self, batch: int, capacity: int) -> Cache:
-        """Refuses where keys would have to be rotated anew with every token."""
+        """An empty cache of keys and values.
+
+        Raises a UserError where keys would have to be rotated anew with every token.
+        """
         for encoding in self.distinct_encodings():
             trained = encoding.geometry.trained_context
             for extension in extensions_of(encoding):
@@ -61,24 +64,9 @@ def extended(model: Decoder, extensions: Sequence[Extension], context: int | Non
     as it is. To train more, extend a deep copy of it and unfreeze that.
     `context`: the longest sequence to be met; by default what the extensions are made for, or what the model was.
     """
-    for extension in extensions:
-        _check_applies(extension, model)
-    context = _context(model, extensions, context)
-    bare: dict[Encoding, Encoding] = {}
-    made: dict[tuple[Encoding, int], Encoding] = {}
-    chosen = []
-    for layer in range(model.config.layers):
-        trained = model.encoding_at(layer)
-        # Layers that share an encoding go on sharing it, where nothing tells them apart.
-        contribution = contribution_of(trained)
-        key = (trained, layer if any(each.per_layer and each.applies(contribution) for each in extensions) else 0)
-        if key not in made:
-            first = trained not in bare
-            if first:
-                bare[trained] = sharing_weights(trained, frozen=True)
-                bare[trained].geometry = dataclasses.replace(trained.geometry, context=context)
-            made[key] = wrapped(bare[trained], tuple(extensions), embeds=first)
-        chosen.append(made[key])
+    trained = [model.encoding_at(layer) for layer in range(model.config.layers)]
+    names = ", ".join(dict.fromkeys(model.encoding_names()))
+    chosen = extended_encodings(trained, extensions, names, context, model.last_position)
     weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("encodings.")}
     with torch.device("meta"):  # it is given weights, and needs none of its own
         mixers = [copy.deepcopy(mixer) for mixer in model.mixers()]
@@ -92,23 +80,50 @@ def extended(model: Decoder, extensions: Sequence[Extension], context: int | Non
     return extended_model.train(model.training)
 
 
-def _check_applies(extension: Extension, model: Decoder) -> None:
-    if not any(extension.applies(contribution_of(encoding)) for encoding in model.distinct_encodings()):
-        names = ", ".join(dict.fromkeys(model.encoding_names()))
-        raise UserError(
-            f"{extension.name} applies to no layer of this model (encodings: {names}); it needs {extension.needs}"
-        )
+def extended_encodings(
+    trained: Sequence[Encoding],
+    extensions: Sequence[Extension],
+    names: str,
+    context: int | None = None,
+    last_position: int | None = None,
+) -> list[Encoding]:
+    """The encodings of all layers, extended; they share their weights with the trained ones, which stay as they are.
+
+    `names`: what the model's encodings are called, for an error. `last_position`: the largest that the model knows.
+    """
+    for extension in extensions:
+        if not any(extension.applies(contribution_of(encoding)) for encoding in dict.fromkeys(trained)):
+            raise UserError(
+                f"{extension.name} applies to no layer of this model (encodings: {names}); it needs {extension.needs}"
+            )
+    context = _context(trained[0].geometry, extensions, context, last_position)
+    bare: dict[Encoding, Encoding] = {}
+    made: dict[tuple[Encoding, int], Encoding] = {}
+    chosen = []
+    for layer, encoding in enumerate(trained):
+        # Layers that share an encoding go on sharing it, where nothing tells them apart.
+        contribution = contribution_of(encoding)
+        key = (encoding, layer if any(each.per_layer and each.applies(contribution) for each in extensions) else 0)
+        if key not in made:
+            first = encoding not in bare
+            if first:
+                bare[encoding] = sharing_weights(encoding, frozen=True)
+                bare[encoding].geometry = dataclasses.replace(encoding.geometry, context=context)
+            made[key] = wrapped(bare[encoding], tuple(extensions), embeds=first)
+        chosen.append(made[key])
+    return chosen
 
 
-def _context(model: Decoder, extensions: Sequence[Extension], context: int | None) -> int:
-    geometry = model.encoding_at(0).geometry
+def _context(
+    geometry: Geometry, extensions: Sequence[Extension], context: int | None, last_position: int | None
+) -> int:
     if context is None:
         return max(geometry.context, *(extension.reach(geometry.trained_context) for extension in extensions), 0)
     if context < 1:
         raise UserError(f"context must be 1 or more, not {context}")
-    if model.last_position is not None and context > model.last_position + 1:
+    if last_position is not None and context > last_position + 1:
         raise UserError(
-            f"the encoding of this model ends at position {model.last_position}: "
-            f"no extension takes it to a context of {context}"
+            f"the encoding of this model ends at position {last_position}: no extension takes it to a context of "
+            f"{context}"
         )
     return context

@@ -19,7 +19,10 @@ M = TypeVar("M", bound=nn.Module)
 
 
 class Extension:
-    """Settings, and what becomes of a contribution under them. Stateless: it depends on nothing asked before."""
+    """A method of context extension: it replaces what a trained model's encoding contributes to attention.
+
+    It has settings and no state: its answers do not depend on what was asked before.
+    """
 
     name: ClassVar[str]
     per_layer: bool = False
@@ -48,6 +51,10 @@ class Extension:
 
         A cache would then hold keys that were made for a shorter sequence.
         """
+        return False
+
+    def outdates(self, cached: int, length: int, trained_context: int) -> bool:
+        """Whether `length` tokens need the first `cached` of them to be read otherwise than these would be alone."""
         return False
 
     @property

@@ -1,9 +1,10 @@
 """HeadScale (Wang et al. 2024): one trained number for each layer and query head, everything else frozen.
 
-Shape letters: B batch, H query heads, T queries, L layers.
+Shape letters: B batch, H query heads (1 for one number a layer), T queries, L layers.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import nn
@@ -30,6 +31,8 @@ class HeadScale(Extension):
         """Published: the best uniform scale, 1.6 for 4 times the trained length, 1.7 for 9 times; 1 in the ablation."""
         floor: float = 1.0
         """The focus constraint, which `constrain` puts into effect: no scale below it. 0 in the ablation."""
+        by: Literal["head", "layer"] = "head"
+        """A number for each head, as published, or one for all heads of a layer."""
 
         def __post_init__(self) -> None:
             if self.floor < 0:
@@ -58,7 +61,7 @@ class HeadScale(Extension):
         self.scales_LH.clamp_(min=self.config.floor)
 
     def attach(self, geometry: Geometry) -> None:
-        shape = (geometry.layers, geometry.heads)
+        shape = (geometry.layers, geometry.heads if self.config.by == "head" else 1)
         if self._scales_LH is None:
             self._scales_LH = nn.Parameter(torch.full(shape, self.config.initial, dtype=torch.float32))
         if self._scales_LH.shape != shape:

@@ -58,6 +58,9 @@ class LongRope(Rescaling):
     def by_length(self) -> bool:
         return self.config.choice == "length"
 
+    def outdates(self, cached: int, length: int, trained_context: int) -> bool:
+        return self.by_length and cached <= trained_context < length
+
     def reach(self, trained_context: int) -> int:
         return int(self.config.factor * trained_context)
 

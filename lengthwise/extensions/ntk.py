@@ -3,7 +3,9 @@
 Shape letters: P rotated pairs.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,6 +34,9 @@ class Ntk(Rescaling):
     class Config:
         factor: float
         """By how much slower the slowest pair rotates."""
+        pairs: Literal["all", "turned", "unturned"] = "all"
+        """Which pairs it is for; the others are interpolated (slower by `factor`). Turned: those that complete a turn
+        within the trained length. Not published: for asking what becomes of pairs whose angles were never all met."""
 
         def __post_init__(self) -> None:
             if self.factor < 1:
@@ -43,4 +48,9 @@ class Ntk(Rescaling):
         return int(self.config.factor * trained_context)
 
     def frequencies(self, trained_P: Tensor, positions_BT: Tensor, geometry: Geometry) -> Tensor:
-        return change_base(trained_P, self.config.factor)
+        found_P = change_base(trained_P, self.config.factor)
+        if self.config.pairs == "all":
+            return found_P
+        turned_P = trained_P * geometry.trained_context >= 2 * math.pi
+        own_P = turned_P if self.config.pairs == "turned" else ~turned_P
+        return torch.where(own_P, found_P, trained_P / self.config.factor)

@@ -10,21 +10,18 @@ DIR/
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
-from lengthwise import __version__
 from lengthwise.errors import RunError, UserError
 from lengthwise.hub.configuration import LengthwiseConfig
 from lengthwise.hub.model import LengthwiseForCausalLM
 from lengthwise.hub.native import native_model, refusal
+from lengthwise.hub.quiet import quietly
 from lengthwise.hub.spelling_tokenizer import LengthwiseSpellingTokenizer
 from lengthwise.hub.tokenizer import LengthwiseTokenizer, language_tokenizer, task_tokenizer
 from lengthwise.language.model import load_language_model
@@ -32,6 +29,7 @@ from lengthwise.model.decoder import Decoder
 from lengthwise.placements.choosing import CONSECUTIVE
 from lengthwise.records.directory import RunDirectory, make_folder
 from lengthwise.records.files import read_json, storage_error, write_json
+from lengthwise.records.provenance import installed_version
 from lengthwise.records.schema import DESCRIPTION
 from lengthwise.training.checkpoint import load_model, run_from
 
@@ -84,14 +82,14 @@ def export(run: Path, to: Path, kind: Kind = "auto", checkpoint: str = "") -> Ex
     except OSError as error:
         raise storage_error(error, to.parent) from error
     try:
-        with _quietly():
+        with quietly():
             model.save_pretrained(partial)
             source.tokenizer.save_pretrained(partial)
             if not native:
                 _add_shim(partial)
             write_json(partial / "lengthwise.json", source.origin)
             difference = _difference(partial, source.decoder, native)
-        _open_to_others(partial)
+        open_to_others(partial)
         partial.replace(to)
     except OSError as error:
         raise storage_error(error, to) from error
@@ -138,7 +136,7 @@ def _of_task_run(path: Path, checkpoint: str, alone: bool) -> Source:
     tokenizer = task_tokenizer(run.make_task(), run.make_tokens(), alone)
     decoder = load_model(directory.best if checkpoint == "best" else directory.last)
     origin = {
-        "lengthwise": __version__,
+        "lengthwise": installed_version("lengthwise"),
         "kind": "task model",
         "name": description["name"],
         "fingerprint": description["fingerprint"],
@@ -151,7 +149,7 @@ def _of_task_run(path: Path, checkpoint: str, alone: bool) -> Source:
 def _of_language_run(path: Path) -> Source:
     decoder, tokenizer, settings = load_language_model(path)
     origin = {
-        "lengthwise": __version__,
+        "lengthwise": installed_version("lengthwise"),
         "kind": "language model",
         "name": path.resolve().name,
         "settings": read_json(path / "run.json")["settings"],
@@ -204,24 +202,10 @@ def _difference(folder: Path, decoder: Decoder, native: bool) -> float:
     return found
 
 
-def _open_to_others(folder: Path) -> None:
+def open_to_others(folder: Path) -> None:
     """Temporary folders, and files of safetensors, are their owner's alone."""
     mask = os.umask(0)
     os.umask(mask)
     folder.chmod(0o777 & ~mask)
     for file in folder.iterdir():
         file.chmod(0o666 & ~mask)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without Transformers' bars and warnings: the command says in a line what was written."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

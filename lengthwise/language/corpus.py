@@ -48,11 +48,17 @@ class Corpus:
     never divided.
     """
 
-    def __init__(self, path: Path, field: str = "text") -> None:
+    def __init__(self, path: Path, field: str = "text", trains: bool = True) -> None:
+        """`trains`: whether a model is to be trained on it, so that splits without `train` are refused."""
         self.path, self.field = path, field
-        self.files = _files(path)
+        self.files = _files(path, trains)
         if any(file.path.suffix == ".arrow" for file in self.files):
             _pyarrow()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it has no folders that say which documents are of which split."""
+        return all(file.split is None for file in self.files)
 
     def documents(self, splits: Collection[str] = SPLITS) -> Iterator[Document]:
         """Always in the same order."""
@@ -75,7 +81,7 @@ def split_of(name: str) -> str:
     return "validation" if place < HELD_OUT else "test" if place < 2 * HELD_OUT else "train"
 
 
-def _files(path: Path) -> list[File]:
+def _files(path: Path, trains: bool) -> list[File]:
     if not path.exists():
         raise UserError(f"no corpus at {path}")
     if path.is_file():
@@ -83,7 +89,7 @@ def _files(path: Path) -> list[File]:
             raise UserError(f"{path} must be a folder, or a file that ends in {', '.join(_READERS)}")
         return [File(path, path.name, None)]
     folders = [split for split in SPLITS if (path / split).is_dir()]
-    if folders and "train" not in folders:
+    if trains and folders and "train" not in folders:
         raise UserError(f"{path} has a folder {folders[0]}, but none called train")
     files = []
     for split in folders or [None]:

@@ -1,4 +1,4 @@
-"""The steps of a training, ready for the engine: rows of the corpus, learning rates, keys of dropout."""
+"""The steps of a training, ready for the engine: rows, learning rates, keys of dropout."""
 
 import numpy as np
 
@@ -13,20 +13,11 @@ from lengthwise.training.optimizer import corrections
 from lengthwise.training.update import Steps
 
 
-class TextSteps:
-    """Prepares steps: the same ones, however they are cut into stretches."""
+class WindowSteps:
+    """Prepares steps of given rows: the same ones, however they are cut into stretches."""
 
-    def __init__(self, settings: LanguageSettings, store: TokenStore, processes: Processes) -> None:
-        self.settings, self.processes = settings, processes
-        documents, context = store.documents("train"), settings.data.context
-        if context > documents.longest - 1:
-            raise UserError(
-                f"a context of {context} tokens is longer than any document of the corpus (the longest has "
-                f"{documents.longest}), so that no row would be that long; choose a shorter --context"
-            )
-        share = settings.data.passkey_share
-        self.arrangement = Arrangement(documents, context, store.tokenizer.padding)
-        self.windows = Windows(self.arrangement, settings.seed, Passkeys(store.tokenizer) if share else None, share)
+    def __init__(self, settings: LanguageSettings, windows: Windows, processes: Processes) -> None:
+        self.settings, self.windows, self.processes = settings, windows, processes
         self.part = processes.part(settings.rows)
 
     def steps(self, first: int, end: int) -> Steps:
@@ -40,6 +31,22 @@ class TextSteps:
             rates_KN=np.array(rates, np.float32),
             corrections_K2=np.array([corrections(recipe, step) for step in numbers], np.float32),
         )
+
+
+class TextSteps(WindowSteps):
+    """Of the rows of a corpus."""
+
+    def __init__(self, settings: LanguageSettings, store: TokenStore, processes: Processes) -> None:
+        documents, context = store.documents("train"), settings.data.context
+        if context > documents.longest - 1:
+            raise UserError(
+                f"a context of {context} tokens is longer than any document of the corpus (the longest has "
+                f"{documents.longest}), so that no row would be that long; choose a shorter --context"
+            )
+        share = settings.data.passkey_share
+        self.arrangement = Arrangement(documents, context, store.tokenizer.padding)
+        windows = Windows(self.arrangement, settings.seed, Passkeys(store.tokenizer) if share else None, share)
+        super().__init__(settings, windows, processes)
 
     @property
     def epochs(self) -> float:
