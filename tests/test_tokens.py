@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import t5_pieces
+from conftest import small_table
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from lengthwise import registry
@@ -20,11 +21,13 @@ from lengthwise.data.tokens import PieceTokens, Tokens
 from lengthwise.data.vocabulary import TIE
 from lengthwise.errors import UserError
 from lengthwise.records import published
+from lengthwise.records.directory import StudyDirectory
 from lengthwise.seeding import stream
-from lengthwise.study import load_study
+from lengthwise.study import load_study, study_from
 from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Task
 from lengthwise.tasks.words import words
+from lengthwise.training.plan import plan
 from lengthwise.training.recipe import DataConfig
 
 FORMATS = [
@@ -254,6 +257,10 @@ def test_settings_of_tokens_are_checked_at_once(tmp_path: Path, t5_file: str) ->
         DataConfig(tokens=str(tmp_path / "bad.json")).make_tokens(make_task("copy.words"))
     with pytest.raises(ValueError, match="no rows to spare"):
         DataConfig(trimmed=True)
+    with pytest.raises(ValueError, match="a tokenizer has a row for each piece"):
+        DataConfig(tokens="published", rows=512)
+    with pytest.raises(ValueError, match="rows are at most"):
+        DataConfig(rows=10**10)
     with pytest.raises(UserError, match="prefix_tokens and"):
         DataConfig(tokens="published", prefix_tokens=2).make_tokens(make_task("copy.words"))
     with pytest.raises(UserError, match="pieces cross spaces"):
@@ -312,3 +319,17 @@ def test_a_piece_that_is_part_of_prompt_and_answer_is_refused(tmp_path: Path) ->
     assert any("? The" in tokenizer.decode([piece]) for piece in pieces)
     with pytest.raises(UserError, match="part of prompt and answer"):
         make_tokens(task, str(tmp_path / "crossing.json")).convert(kept)
+
+
+def test_tasks_of_equal_rows_share_a_fleet(tmp_path: Path) -> None:
+    tasks = [{"name": "copy.repeat", "symbols": 200}, "parity"]
+    apart, together = (
+        study_from({**small_table(tasks=tasks, encodings=["none"]), "data": {"rows": rows, "validation": 30}})
+        for rows in (0, 256)
+    )
+    fleets = [plan(study.runs(), StudyDirectory(tmp_path), 64, "cuda") for study in (apart, together)]
+    assert [len(each) for each in fleets] == [2, 1]
+    assert {run.make_tokens().rows for run in together.runs()} == {256}
+    assert "rows" not in apart.runs()[0].table()["data"] and together.runs()[0].table()["data"]["rows"] == 256
+    trimmed = DataConfig(tokens="published", trimmed=True, rows=1000).make_tokens(make_task("parity"))
+    assert trimmed.rows == 1024 and "spare" in trimmed.piece(1023)

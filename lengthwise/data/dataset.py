@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,22 +19,38 @@ from lengthwise.tasks.task import Span, Task
 
 
 def write_dataset(
-    task: Task, out: Path, seed: int, scratchpad: Scratchpad, counts: dict[Split, int] | None = None
+    task: Task,
+    out: Path,
+    seed: int,
+    scratchpad: Scratchpad,
+    counts: dict[Split, int] | None = None,
+    lengths: Sequence[int] = (),
+    test_lengths: Sequence[int] = (),
 ) -> dict[str, int]:
     """Train, validation and test as JSON lines of prompt, target, length; returns how many were written.
 
-    `counts`: by default the published ones. Test examples have unseen lengths only, as published.
+    `counts`: by default the published ones. `lengths`: of training and validation, `test_lengths`: of the test; by
+    default the published ones, by which the test has unseen lengths only.
     """
-    spans = {Split.TRAIN: task.train_lengths, Split.VALIDATION: task.train_lengths, Split.TEST: task.test_lengths}
+    wanted = {Split.TRAIN: lengths or task.train_lengths, Split.VALIDATION: lengths or task.train_lengths}
+    wanted[Split.TEST] = test_lengths or task.test_lengths
     drawn = {}
     for split, count in (counts or dict(zip(Split, task.published_counts, strict=True))).items():
-        apart = split is not Split.TEST
-        examples = splits.draw(task, split, spans[split], count, seed, apart=apart, again=task.repeats)
+        at = sorted(wanted[split])
+        apart = split is not Split.TEST or at[0] <= max(wanted[Split.TRAIN])
+        span = Span(at[0], at[-1])
+        buckets = [bucket for bucket in task.buckets(span) if task.length_of(bucket) in set(at)]
+        if missing := set(at).difference(map(task.length_of, buckets)) if lengths or test_lengths else ():
+            raise UserError(f"{task.title} has no examples of length {min(missing)} ({task.length_means})")
+        own = buckets if lengths or test_lengths else None  # a mixture trains on more than it is tested on
+        examples = splits.draw(task, split, span, count, seed, apart=apart, again=task.repeats, buckets=own)
         drawn[split.value] = task.formatted(examples, scratchpad)
     make_folder(out)
     clear_leftovers(out)
     files = {name: _write(task, examples, out / f"{name}.jsonl") for name, examples in drawn.items()}
-    shared = [task.length_of(b) for b in task.buckets(task.train_lengths) if splits.is_shared(task, b)]
+    trained = sorted(wanted[Split.TRAIN])
+    seen = [b for b in task.buckets(Span(trained[0], trained[-1])) if task.length_of(b) in set(trained)]
+    shared = [task.length_of(bucket) for bucket in seen if splits.is_shared(task, bucket)]
     manifest = {
         "task": task.name,
         "settings": vars(task.config),
@@ -46,6 +62,15 @@ def write_dataset(
     }
     write_json(out / "manifest.json", manifest)
     return {name: file["examples"] for name, file in files.items()}
+
+
+def counts_for(training: int) -> dict[Split, int]:
+    """In the published proportions."""
+    return {
+        Split.TRAIN: training,
+        Split.VALIDATION: max(1, training * 15 // 100),
+        Split.TEST: max(1, training // 10),
+    }
 
 
 def write_all(task: Task, out: Path, scratchpad: Scratchpad) -> dict[str, int]:

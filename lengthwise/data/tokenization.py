@@ -23,19 +23,25 @@ SAMPLED = 4
 
 
 def make_tokens(
-    task: Task, tokens: str = SYMBOLS, trimmed: bool = False, prefix_tokens: int = 0, separator_tokens: int = 0
+    task: Task,
+    tokens: str = SYMBOLS,
+    trimmed: bool = False,
+    prefix_tokens: int = 0,
+    separator_tokens: int = 0,
+    rows: int = 0,
 ) -> Tokens:
     """Tokens of everything that `task` writes.
 
     `tokens`: `symbols`, `published`, or the file of a tokenizer. `trimmed`: embedding rows only for pieces in use.
     `prefix_tokens`, `separator_tokens`: how many tokens the first word and the separator take; 0 for as many as they
-    have anyway. Other numbers than that are for tokens that are symbols.
+    have anyway. Other numbers than that are for tokens that are symbols. `rows`: embedding rows at least, where there
+    are only those in use.
     """
-    key = (type(task), repr(task.config), tokens, trimmed, prefix_tokens, separator_tokens)
+    key = (type(task), repr(task.config), tokens, trimmed, prefix_tokens, separator_tokens, rows)
     changed = None if tokens in (SYMBOLS, PUBLISHED) else _changed(Path(tokens))
     found = _MADE.get((*key, changed))
     if found is None:
-        found = _make(task, tokens, trimmed, prefix_tokens, separator_tokens)
+        found = _make(task, tokens, trimmed, prefix_tokens, separator_tokens, rows)
         while len(_MADE) >= KEPT:
             del _MADE[next(iter(_MADE))]
         _MADE[*key, changed] = found
@@ -47,19 +53,19 @@ _MADE: dict[tuple[object, ...], Tokens] = {}
 """Tokens know the spellings of the words they have met, so they are kept."""
 
 
-def _make(task: Task, tokens: str, trimmed: bool, prefix_tokens: int, separator_tokens: int) -> Tokens:
+def _make(task: Task, tokens: str, trimmed: bool, prefix_tokens: int, separator_tokens: int, rows: int) -> Tokens:
     vocabulary = task.vocabulary
     if tokens == SYMBOLS:
-        return SymbolTokens(vocabulary, _several(task, prefix_tokens, separator_tokens))
+        return SymbolTokens(vocabulary, _several(task, prefix_tokens, separator_tokens), rows)
     if prefix_tokens or separator_tokens:
         raise UserError(
             f'data.prefix_tokens and data.separator_tokens are for data.tokens = "{SYMBOLS}", not "{tokens}"'
         )
     if tokens == PUBLISHED:
-        return PieceTokens(vocabulary, PublishedSpeller(), trimmed)
+        return PieceTokens(vocabulary, PublishedSpeller(), trimmed, rows)
     path = Path(tokens)
     speller = _file_speller(str(path), _changed(path))
-    by_words, by_texts = PieceTokens(vocabulary, speller, trimmed), TextTokens(vocabulary, speller)
+    by_words, by_texts = PieceTokens(vocabulary, speller, trimmed, rows), TextTokens(vocabulary, speller)
     if is_word_by_word(by_words, by_texts, _samples(task)):
         return by_words
     if trimmed:

@@ -57,8 +57,8 @@ class Tokens:
 class SymbolTokens(Tokens):
     """One token for each symbol of a closed vocabulary; words of the template may have several."""
 
-    def __init__(self, vocabulary: Vocabulary, several: dict[int, int] | None = None) -> None:
-        """`several`: symbol -> its number of tokens, where that is not one."""
+    def __init__(self, vocabulary: Vocabulary, several: dict[int, int] | None = None, rows: int = 0) -> None:
+        """`several`: symbol -> its number of tokens, where that is not one. `rows`: of the embedding, at least."""
         self.vocabulary = vocabulary
         self.pad, self.end = vocabulary.pad, vocabulary.end
         self.several = several or {}
@@ -68,7 +68,7 @@ class SymbolTokens(Tokens):
         for symbol, count in self.several.items():
             self.count_V[symbol], self.more_V[symbol] = count, free
             free += count - 1
-        self.rows = _rounded(free)
+        self.rows = _rounded(max(free, rows))
 
     def convert_and_trace(self, examples: Examples) -> tuple[Examples, np.ndarray]:
         if not self.several:
@@ -146,8 +146,9 @@ class _Spellings:
 class PieceTokens(Tokens):
     """The pieces of each word."""
 
-    def __init__(self, vocabulary: Vocabulary, speller: Speller, trimmed: bool) -> None:
-        """`trimmed`: embedding rows only for pieces of words that the vocabulary can make; else for all there are."""
+    def __init__(self, vocabulary: Vocabulary, speller: Speller, trimmed: bool, rows: int = 0) -> None:
+        """`trimmed`: embedding rows only for pieces of words that the vocabulary can make, and at least `rows`; else
+        for all there are."""
         self.vocabulary, self.speller, self.trimmed = vocabulary, speller, trimmed
         ties = [symbol for symbol in vocabulary.symbols if symbol.startswith(TIE)]
         self.ties = len(ties)
@@ -156,7 +157,7 @@ class PieceTokens(Tokens):
         self._tied_symbols = [symbol.removeprefix(TIE) for symbol in ties]
         self._spellings: dict[int, _Spellings] = {}
         self.pad, self.end = (self._own(index) for index in (speller.pad, speller.end))
-        self.rows = _rounded(len(self.used)) if trimmed else speller.size
+        self.rows = _rounded(max(len(self.used), rows)) if trimmed else speller.size
 
     @cached_property
     def used(self) -> list[int]:
