@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lengthwise import door
+from lengthwise import door, words
 from lengthwise.door import DEEPEST, visible
 from lengthwise.errors import UserError, nearest
 
@@ -24,7 +24,7 @@ LARGEST = 2**20
 YOUNGER = "younger"
 """Among a field's metadata: the setting is younger than runs that people have. Tables leave it out where it is its
 default, so that those runs keep their names and their folders can be gone on with."""
-SHORT_NAMES = {"lr": "learning_rate"}
+SHORT_NAMES = words.SETTINGS
 """What people write for short."""
 
 
@@ -48,6 +48,11 @@ def read(cls: type[T], table: Mapping[str, Any], where: str) -> T:
         return cls(**values)
     except ValueError as error:
         raise UserError(f"{where}: {error}" if where else str(error)) from error
+
+
+def read_value(cls: type, name: str, value: Any, where: str) -> Any:
+    """What the setting `name` of the dataclass `cls` would be; `where` names the value in error messages."""
+    return _value(typing.get_type_hints(cls)[name], value, where)
 
 
 def in_full(table: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -102,6 +107,16 @@ def override(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, 
         target[keys[-1]] = value
         door.refuse_odd({path: value}, "--set")
     return result
+
+
+def with_changes_told(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """The same, with a summary that says what was set: the file's own words may be wrong for that."""
+    parts = [assignment.partition("=") for assignment in assignments]
+    changed = {path.strip(): text.strip() for path, _, text in parts}
+    if not changed or "summary" in changed or not isinstance(settings.get("summary"), str):
+        return settings
+    told = [path if text[:1] in "[{" else f"{path} = {text}" for path, text in changed.items()]
+    return {**settings, "summary": f"{settings['summary']} Changed: {visible(', '.join(told), 300)}."}
 
 
 def _read_assigned(text: str, shown: str) -> Any:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from lengthwise.executors.processes import Watch
+from lengthwise.executors.executor import Watch
 from lengthwise.runtime import Listener
 from lengthwise.training.plan import FleetPlan
 

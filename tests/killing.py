@@ -26,8 +26,13 @@ from typing import Any
 IMPORTED = [
     "lengthwise.analysis.analyses",
     "lengthwise.cli.main",
+    "lengthwise.cli.run",
+    "lengthwise.cli.results",
+    "lengthwise.cli.data",
     "lengthwise.context_extension.extending",
+    "lengthwise.context_extension.merging",
     "lengthwise.executors.local",
+    "lengthwise.hub.export",
     "lengthwise.language.training",
     "lengthwise.report.export",
     "lengthwise.report.html.page",
@@ -211,7 +216,7 @@ validate_every = 3
 
 
 def make_world(folder: Path) -> Path:
-    """A corpus, twins trained on it, and a study that was run and analysed: what the commands read."""
+    """A corpus, twins trained on it, one of them exported, and a study, run and analysed: what the commands read."""
     generator = random.Random(0)
     for split, sizes in {"train": (900, 400), "validation": (300, 40), "test": (300,)}.items():
         (folder / "corpus" / split).mkdir(parents=True)
@@ -225,6 +230,7 @@ def make_world(folder: Path) -> Path:
     for words in (
         ("run", str(folder / "small.toml"), "--out", str(folder / "runs"), "--device", "cpu", "--workers", "1"),
         ("analyze", "heads", str(folder / "runs"), "--count", "2", "--device", "cpu"),
+        ("export", str(folder / "none"), "--to", str(folder / "exported")),
     ):
         told = call(words, folder)
         assert told[0] == 0, told
@@ -239,16 +245,25 @@ def _train(world: Path, out: Path | str, *more: str) -> tuple[str, ...]:
 def commands(world: Path) -> list[Command]:
     runs, device = str(world / "runs"), ("--device", "cpu")
     few = ("--scored", "8", "--steps", "2", "--batch", "2", *device)
-    table = ("--times", "1,2", "--fitted", "2", "--windows", "2", "--search-windows", "2", "--trials", "0")
+    compared = ("--extension", "streaming", "--context", "64", "--windows", "2", "--trials", "0", "--heads", "1")
+    measured = "measure={times=[1,2], windows=2, search_windows=2, trials=0, scored=8, heads=1}"
+    changes = (measured, "only_times=[2]", "seeds=[1]", "fit={steps=2, batch=2}")
+    lines = [word for change in changes for word in ("--set", change)]
+    models = ("--model", f"none={world / 'none'}", "--model", f"rotary={world / 'rotary'}")
     fit = ("extend", "fit", str(world / "none"), "head-scale", "--length", "64", "--out", "fit", "--initial", "1.2")
-    twins = (str(world / "none"), str(world / "rotary"))
+    merge = ("extend", "merge", str(world / "exported"), "--extension", "uniform-scale:constant=1.2", "--out", "merged")
     small = ("run", str(world / "small.toml"), "--out", "runs", "--workers", "1", "--save-every", "0", *device)
     return [
         Command("run", small),
         Command("language prepare", ("language", "prepare", str(world / "corpus"), "--out", "prepared", *SMALL[:2])),
         Command("language train", _train(world, "run", "--save-every", "0")),
         Command("extend fit", (*fit, *few), complete="holds a fit already"),
-        Command("extend table", ("extend", "table", *twins, "--out", "table", *table, *few)),
+        Command("extend study", ("extend", "study", "headscale-small", *models, "--out", "study", *lines, *device)),
+        Command(
+            "extend compare",
+            ("extend", "compare", str(world / "none"), *compared, "--scored", "8", "--out", "compared", *device),
+        ),
+        Command("extend merge", (*merge, *device), complete="is there already"),
         Command("dataset", ("dataset", "copy.repeat", "--out", "examples", "--set", "symbols=4", "--all")),
         Command("analyze heads", ("analyze", "heads", runs, "--count", "2", "--out", "analysis", *device)),
         Command("analyze distance", ("analyze", "distance", runs, "--count", "2", "--out", "analysis", *device)),

@@ -1,12 +1,14 @@
 """What a study will need: arithmetic by hand, nothing written, and what is finished left out."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import small_study
 
 from lengthwise.bench.arithmetic import Work, training_flops
-from lengthwise.bench.estimate import Estimate, estimate, lines, operations
+from lengthwise.bench.estimate import Estimate, cpu_warning, estimate, lines, operations
 from lengthwise.executors.local import prepare, run_study
 
 STUDY = small_study(training__steps=4, training__validate_every=2)
@@ -38,3 +40,13 @@ def test_what_people_read() -> None:
     said = "\n".join(lines(found))
     assert "30 in 10 fleets; 2 are finished" in said and "about 1.5 hours in 1 process," in said and "0.4 GiB" in said
     assert "100 a model" in said and "Nothing was written" in said
+
+
+def test_a_study_for_a_gpu_is_warned_of_on_a_cpu(tmp_path: Path) -> None:
+    assert cpu_warning(prepare(STUDY, tmp_path / "runs", "cpu")) == ""
+    long = small_study(training__steps=10**10)
+    told = cpu_warning(prepare(long, tmp_path / "runs", "cpu"))
+    assert told.startswith("this study is made for a GPU: 4 runs train for about ") and " days on this CPU" in told
+    assert "continuing" in told and "\n" not in told and not (tmp_path / "runs").exists()
+    on_gpu = dataclasses.replace(prepare(long, tmp_path / "runs", "cpu"), device=torch.device("cuda"))
+    assert cpu_warning(on_gpu) == ""

@@ -11,14 +11,14 @@ from lengthwise import registry
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import Sequences, render
 from lengthwise.data.tokens import SymbolTokens, Tokens
-from lengthwise.evaluation import generate as generation
 from lengthwise.evaluation.answers import Verdict, judge_text
+from lengthwise.evaluation.decoding import Decoding
 from lengthwise.evaluation.exact import judge
-from lengthwise.evaluation.generate import generate, verdicts_by_bucket
+from lengthwise.evaluation.generate import MARGIN, generate
 from lengthwise.evaluation.test_set import test_set as make_test_set
+from lengthwise.evaluation.verdicts import verdicts_by_bucket
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.decoder import Decoder
 from lengthwise.seeding import stream
 from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, collate
@@ -110,6 +110,10 @@ def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, s
     prompts = [tokens[:prompt] for tokens, prompt in zip(sequences.tokens, sequences.prompt, strict=True)]
     golds = [t[p:s] for t, p, s in zip(sequences.tokens, sequences.prompt, sequences.size, strict=True)]
     written = generate(fleet.model, prompts, SymbolTokens(task.vocabulary), budget=max(map(len, golds)) + 3)
+    fast = Decoding(fleet.model).generate(
+        prompts, SymbolTokens(task.vocabulary), [max(map(len, golds)) + 3] * len(golds)
+    )
+    assert all(np.array_equal(*pair) for pair in zip(fast, written, strict=True))
     generated = np.array([np.array_equal(w, g) for w, g in zip(written, golds, strict=True)])
     np.testing.assert_array_equal(generated, outcomes.correct_E)
     assert 0 < generated.mean() < 1
@@ -124,6 +128,7 @@ def test_what_follows_the_first_error_is_all_that_is_generated(monkeypatch: pyte
     config = ModelConfig(layers=2, width=32, heads=4)
     fleet = Fleet(build(config, task.vocabulary.rows, [{"name": "none"}], Lengths(120, 120)), 1, torch.device("cpu"))
     fleet.initialize([1])
+    untrained = fleet.matrix_NW.clone()
     updater = Updater(fleet, recipe, TrainingState.begin(fleet.matrix_NW))
     examples = TrainingData(task, data, 1)
     for step in range(recipe.steps):
@@ -131,32 +136,36 @@ def test_what_follows_the_first_error_is_all_that_is_generated(monkeypatch: pyte
         updater.step(batch, None, torch.tensor([3e-3]), torch.tensor(corrections(recipe, step)))
     sequences = make_test_set(task, data)
     batch = Batch.of(collate([sequences], 0, 64), 0, fleet.device)
-    predicted = fleet.predictions(fleet.matrix_NW, batch)[0].numpy()
-    outcomes = judge(predicted, sequences, END)
-    fleet.model.load_state_dict(fleet.row(fleet.matrix_NW, 0), strict=True)
-
-    expected: dict[int, Counter[Verdict]] = {}
-    for bucket, tokens, prompt, size in zip(
-        sequences.buckets, sequences.tokens, sequences.prompt, sequences.size, strict=True
-    ):
-        gold = tokens[prompt:size]
-        (text,) = generate(fleet.model, [tokens[:prompt]], SymbolTokens(task.vocabulary), len(gold) + generation.MARGIN)
-        expected.setdefault(int(bucket), Counter())[judge_text(task, scratchpad, text, gold)] += 1
-    assert len(sum(expected.values(), Counter())) >= 3
-
     asked: list[int] = []
+    decoding = Decoding(fleet.model)
+    decoding.together, continued = 7, decoding.generate
 
-    def counted(model: Decoder, prompts: Sequence[np.ndarray], tokens: Tokens, budget: int) -> list[np.ndarray]:
+    def counted(prompts: Sequence[np.ndarray], tokens: Tokens, budgets: Sequence[int]) -> list[np.ndarray]:
         asked.append(len(prompts))
-        return generate(model, prompts, tokens, budget)
+        return continued(prompts, tokens, budgets)
 
-    monkeypatch.setattr(generation, "generate", counted)
-    monkeypatch.setitem(generation.TOGETHER, "cpu", 7)
-    assert (
-        verdicts_by_bucket(fleet.model, task, SymbolTokens(task.vocabulary), scratchpad, sequences, predicted, outcomes)
-        == expected
-    )
-    assert sum(asked) == int((~outcomes.correct_E & ~outcomes.stopped_early_E).sum()) > 7
+    monkeypatch.setattr(decoding, "generate", counted)
+    kinds: set[Verdict] = set()
+    for weights in (untrained, fleet.matrix_NW):  # the first writes what nobody can read, whatever the machine
+        asked.clear()
+        predicted = fleet.predictions(weights, batch)[0].numpy()
+        outcomes = judge(predicted, sequences, END)
+        fleet.model.load_state_dict(fleet.row(weights, 0), strict=True)
+        expected: dict[int, Counter[Verdict]] = {}
+        for bucket, tokens, prompt, size in zip(
+            sequences.buckets, sequences.tokens, sequences.prompt, sequences.size, strict=True
+        ):
+            gold = tokens[prompt:size]
+            (text,) = generate(fleet.model, [tokens[:prompt]], SymbolTokens(task.vocabulary), len(gold) + MARGIN)
+            expected.setdefault(int(bucket), Counter())[judge_text(task, scratchpad, text, gold)] += 1
+        decoding.refresh()
+        found = verdicts_by_bucket(
+            decoding, task, SymbolTokens(task.vocabulary), scratchpad, sequences, predicted, outcomes
+        )
+        assert found == expected
+        assert sum(asked) == int((~outcomes.correct_E & ~outcomes.stopped_early_E).sum()) > 7
+        kinds.update(*found.values())
+    assert len(kinds) >= 3
 
 
 def test_generation_stops_at_the_end_and_at_the_budget() -> None:

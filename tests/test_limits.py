@@ -14,7 +14,7 @@ from lengthwise.executors import local
 from lengthwise.model.config import SIZES, ModelConfig
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.study import load_study, shipped_studies
-from lengthwise.training import limits
+from lengthwise.training import limits, plan
 from lengthwise.training.recipe import TrainingConfig
 
 TOO_MUCH = {
@@ -77,7 +77,7 @@ def test_attention_that_does_not_fit_is_refused() -> None:
 def test_out_of_memory_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """Two models are cut into one and one; one alone is refused."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(local, "Trainer", fail)
@@ -87,3 +87,25 @@ def test_out_of_memory_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(local, "plan", fail)
     with pytest.raises(RunError, match="the examples of small do not fit"):
         local.run_study(small_study(encodings=["none"]), tmp_path / "other", "cpu")
+
+
+def test_fleets_of_a_cpu_are_as_large_as_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system kills a process that takes more; so it must be known before."""
+    long = load_study("scratchpads", ["tasks=[{name='polynomial', scratchpad='full'}]", "encodings=['none']"]).runs()
+    (short,) = small_study(encodings=["none"], seeds=[1]).runs()
+    monkeypatch.setattr(plan.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(plan, "memory", lambda: 24 * 2**30)
+    one = plan.memory_of_step(long[0], "cpu")
+    assert 3 * 2**30 < one < 4.5 * 2**30
+    assert plan.fitting(long[0], "cpu") == 2 and plan.fitting(long[0], "cuda") > 64 and plan.fitting(short, "cpu") > 10
+    monkeypatch.setattr(plan, "memory", lambda: 2**40)
+    assert plan.fitting(long[0], "cpu") == plan.MOST_WEIGHTS["cpu"] // (12 * 4 * 256**2)
+    with pytest.raises(UserError, match=r"it: a training step would need at least [34] GB; this machine has 1 GB"):
+        limits.refuse_large_step("it", one, 2**30)
+
+
+def test_memory_of_a_step_is_about_what_it_takes() -> None:
+    """Of two models, as measured: each of them has states and half its attention weights once for every layer."""
+    run = load_study("scratchpads", ["tasks=[{name='addition', scratchpad='full'}]"]).runs()[0]
+    measured = (5.68 - 0.93) / 2 * 2**30  # GiB of a process that trained two, less those before
+    assert 0.8 < plan.memory_of_step(run, "cpu") / measured < 1.2

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import small_study
 
-from lengthwise.context_extension.matched_pair import load_extension_study, run_extension_study
+from lengthwise.context_extension.extension_study import load_extension_study, run_extension_study
 from lengthwise.executors.local import run_study
 from lengthwise.records.files import read_rows
 from lengthwise.runtime import Listener
@@ -197,19 +197,20 @@ def test_asked_in_the_last_steps_a_twin_is_finished_and_the_other_does_not_begin
     changes = [
         "model={layers=1, width=16, heads=2, key_value_heads=1}", "data.context=128", "data.vocabulary=300",
         "data.validation_tokens=128", "data.passkey_share=0", "training.tokens=1024", "training.batch_tokens=512",
-        "training.validations=2", "table.times=[1,2]", "table.fitted=[2]", "table.windows=2", "table.search_windows=1",
-        "table.scored=8", "table.steps=1", "table.batch=1", "table.depths=2", "table.trials=1",
+        "training.validations=2", "measure.times=[1,2]", "only_times=[2]", "measure.windows=2", "measure.scored=8",
+        "measure.search_windows=1", "fit={steps=1, batch=1}", "measure.depths=2", "measure.trials=1", "seeds=[1]",
     ]  # fmt: skip
 
     def ask(step: int, steps: int) -> None:
         if step == steps:
             signal.raise_signal(signal.SIGINT)
 
-    study = load_extension_study("headscale-small", changes)
+    studies = load_extension_study("headscale-small", changes)
     with pytest.raises(KeyboardInterrupt):
-        run_extension_study(study, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Listener(step=ask))
+        run_extension_study(studies, tmp_path / "corpus", tmp_path / "out", "cpu", 60.0, Listener(step=ask))
     assert [path.parent.name for path in (tmp_path / "out").rglob("finished.json")] == ["none"]
-    assert not (tmp_path / "out/rotary").exists() and not (tmp_path / "out/none/state.safetensors").exists()
+    place = tmp_path / "out/seed-1"
+    assert not (place / "rotary").exists() and not (place / "none/state.safetensors").exists()
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -1,5 +1,7 @@
 """The examples that runs are judged on: the same for every encoding and every seed."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from lengthwise.data import splits
@@ -34,13 +36,31 @@ def watched_set(task: Task, config: DataConfig) -> Sequences | None:
 
 def test_set(task: Task, config: DataConfig) -> Sequences:
     """Every length of training and every unseen one that is tested, in order of length."""
-    division = config.division(task)
-    (train, test), (seen_count, unseen_count) = config.spans(task), config.test_counts(task)
-    seen = splits.draw(task, Split.TEST, train, seen_count, SEED, division=division)
-    again, buckets = repeats(task, config), config.unseen(task)
-    unseen = splits.draw(task, Split.TEST, test, unseen_count, SEED, apart=False, again=again, buckets=buckets)
-    sequences = rendered(task, concatenate([seen, unseen]), config)
+    sequences = rendered(task, tested_examples(task, config), config)
     return sequences.select(sequences.buckets.argsort(kind="stable"))
+
+
+def tested_examples(task: Task, config: DataConfig, lengths: Collection[int] | None = None) -> Examples:
+    """What `test_set` shows: first the examples of seen lengths, then those of unseen ones.
+
+    `lengths`: only these, with as many examples of each.
+    """
+    drawn = []
+    for span, count, seen in zip(config.spans(task), config.test_counts(task), (True, False), strict=True):
+        buckets = task.buckets(span) if seen else config.unseen(task)
+        if lengths is not None:
+            at = {task.length_of(bucket) for bucket in buckets}
+            buckets = [bucket for bucket in buckets if task.length_of(bucket) in lengths]
+            if not buckets:
+                continue
+            count = round(count * len(at.intersection(lengths)) / len(at))
+        again, division = not seen and repeats(task, config), config.division(task)
+        drawn.append(
+            splits.draw(
+                *(task, Split.TEST, span, count, SEED), apart=seen, again=again, division=division, buckets=buckets
+            )
+        )
+    return concatenate(drawn)
 
 
 def repeats(task: Task, config: DataConfig) -> bool:

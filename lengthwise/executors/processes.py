@@ -10,54 +10,50 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from lengthwise import configuration
 from lengthwise.door import visible
 from lengthwise.errors import RunError, UserError
-from lengthwise.executors.claims import Claims
+from lengthwise.executors.executor import Executor, Work
 from lengthwise.runtime import Listener
-from lengthwise.study import Study
 from lengthwise.training.interrupts import noticing_interrupts
 from lengthwise.training.plan import FleetPlan
 
-Watch = Callable[[int, int, FleetPlan], Listener]
-"""Given the number of a fleet, the number of fleets and its plan: who watches its training."""
+
+class Processes(Executor):
+    """In worker processes on this machine, each training one fleet after the other."""
+
+    name = "processes"
+
+    def execute(self, work: Work) -> None:
+        run_in_workers(work, max(1, min(work.claims.left(), work.job.workers)))
 
 
-def run_in_workers(
-    study: Study,
-    claims: Claims,
-    devices: Sequence[str],
-    save_every: float,
-    workers: int,
-    watch: Watch | None,
-    deterministic: bool = False,
-) -> None:
+def run_in_workers(work: Work, workers: int) -> None:
     """Trains all fleets; the first error of any worker stops the others and is raised here.
 
     Workers take turns on the devices: the first is on the first one, and so on.
 
     Asked to stop, it lets the workers save what they have reached, then raises KeyboardInterrupt.
     """
+    claims, devices = work.claims, [str(each) for each in work.job.devices]
     total = claims.left()
     errors: Queue[Exception] = Queue()
     stopping = threading.Event()
     setting = {
-        "study": configuration.table(study),
+        "study": work.study.table(),
         "folder": str(claims.directory.path),
-        "save_every": save_every,
-        "deterministic": deterministic,
+        "save_every": work.save_every,
+        "deterministic": work.deterministic,
     }
     processes = [_start() for _ in range(workers)]
     greeted: set[int] = set()
     """Workers that were told what they work on."""
 
-    def work(number: int, fleet: FleetPlan, listener: Listener) -> None:
+    def train(number: int, fleet: FleetPlan, listener: Listener) -> None:
         """In worker `number`; one that dies is replaced, once for each fleet."""
         message = {"runs": [run.fingerprint for run in fleet.runs]}
         for again in (False, True):
@@ -78,11 +74,11 @@ def run_in_workers(
     def serve(number: int) -> None:
         try:
             while errors.empty() and not stopping.is_set():
-                with claims.next() as fleet:
+                with claims.next() as (place, fleet):
                     if fleet is None:
                         return
-                    listener = watch(claims.worked - 1, max(total, claims.worked), fleet) if watch else Listener()
-                    work(number, fleet, listener)
+                    listener = work.listener(place, total, fleet)
+                    train(number, fleet, listener)
                     listener.done()
         except Exception as error:
             if stopping.is_set():
@@ -98,9 +94,10 @@ def run_in_workers(
         # What is noted is what the workers say when they are asked.
         with noticing_interrupts(lambda text: None) as asked_to_stop:
             for thread in threads:
-                while thread.is_alive() and not asked_to_stop():  # with a time limit, so that signals are heard
+                # With a time limit, so that signals are heard.
+                while thread.is_alive() and not asked_to_stop() and not claims.limit.is_over:
                     thread.join(timeout=0.2)
-        if asked_to_stop():
+        if asked_to_stop() or claims.limit.is_over:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         stopping.set()

@@ -20,7 +20,7 @@ from lengthwise.kernels.linear import Linear
 from lengthwise.kernels.ops import Ops
 from lengthwise.kernels.picking import pick_tokens
 from lengthwise.kernels.running_sums import running_sums
-from lengthwise.model.attention import attend, scale_of
+from lengthwise.model.attention import attend, placed, scale_of
 from lengthwise.model.backend import kernel_refuses, reads_projection
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
@@ -100,13 +100,7 @@ class Attention(nn.Module):
         parts = joined_BTC.split(list(self.sizes.values()), dim=-1)
         q_BHTK, k_BGSK, v_BGSK = (part.unflatten(-1, (-1, self.config.head_width)).transpose(1, 2) for part in parts)
         positions_BT = layout.query_positions_BT
-        if contribution.rotation is not None:
-            q_BHTK = contribution.rotation.of_queries(q_BHTK, positions_BT)
-            k_BGSK = contribution.rotation.of_keys(k_BGSK, positions_BT)
-        if contribution.queries is not None:
-            q_BHTK = contribution.queries(q_BHTK, positions_BT)
-        if contribution.keys is not None:
-            k_BGSK = contribution.keys(k_BGSK, positions_BT)
+        q_BHTK, k_BGSK = placed(q_BHTK, k_BGSK, contribution, positions_BT, positions_BT)
         if cache is not None:
             assert layout.layer is not None
             k_BGSK, v_BGSK = cache.extend(layout.layer, k_BGSK, v_BGSK)

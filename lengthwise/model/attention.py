@@ -1,9 +1,10 @@
 """Attention with what an encoding contributes: eager, or by PyTorch's fused program where that computes the same.
 
-Shape letters: B batch, H heads, T queries, S keys, K head width.
+Shape letters: B batch, H heads, T queries, S keys, K head width, Q queries that are asked for.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +36,8 @@ def attend(
     contribution = layout.contribution(encoding)
     plain = trace is None and not ops.drops
     fused = plain and backend == "fused" and not sdpa_refuses(contribution, q_BHTK)
-    needs_mask = {"window", "distance_bias", "row_column_bias"}.intersection(contribution.names)
+    parts = {"window", "distance_bias", "row_column_bias"}.intersection(contribution.names)
+    needs_mask = bool(parts) or layout.hide is not None
     if plain and _too_many(q_BHTK, k_BHSK, layout) and not (fused and not needs_mask):
         return _in_blocks(q_BHTK, k_BHSK, v_BHSK, encoding, layout, logit_scale, ops, backend)
     if fused:
@@ -44,6 +46,20 @@ def attend(
     if trace is not None:
         trace.record_layer(LayerTrace(content, logits, weights))
     return torch.einsum("bhts,bhsk->bhtk", ops.drop(weights).to(v_BHSK.dtype), v_BHSK)
+
+
+def placed(
+    q_BHTK: Tensor, k_BGSK: Tensor, contribution: Contribution, query_BT: Tensor, key_BS: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys as they are multiplied: rotated for their positions, or changed otherwise."""
+    if contribution.rotation is not None:
+        q_BHTK = contribution.rotation.of_queries(q_BHTK, query_BT)
+        k_BGSK = contribution.rotation.of_keys(k_BGSK, key_BS)
+    if contribution.queries is not None:
+        q_BHTK = contribution.queries(q_BHTK, query_BT)
+    if contribution.keys is not None:
+        k_BGSK = contribution.keys(k_BGSK, key_BS)
+    return q_BHTK, k_BGSK
 
 
 def attention_weights(
@@ -68,6 +84,28 @@ def attention_weights(
     return content, logits, weights
 
 
+@dataclass(frozen=True)
+class Attended:
+    """What a layer is about to attend to; layers are passed first one first."""
+
+    layer: int
+    q_BHTK: Tensor
+    k_BHSK: Tensor
+    """As they are multiplied, a key for each query head."""
+    encoding: Encoding
+    layout: AttentionLayout
+    logit_scale: float
+
+    def weights(self, asked_Q: Tensor) -> Tensor:
+        """Of some queries, by their index: (B, H, Q, S). Asks the encoding anew, which may have changed meanwhile."""
+        some = self.layout.queries(asked_Q)
+        inputs = self.q_BHTK[:, :, asked_Q], self.k_BHSK, some.contribution(self.encoding), some, self.logit_scale
+        return attention_weights(*inputs)[2]
+
+
+Look = Callable[[Attended], None]
+
+
 def scale_of(contribution: Contribution, logit_scale: float) -> float | Tensor:
     """What products are multiplied by."""
     return logit_scale if contribution.scale is None else logit_scale * contribution.scale
@@ -88,9 +126,9 @@ def hidden_keys(contribution: Contribution, layout: AttentionLayout) -> Tensor |
 
 
 def _too_many(q_BHTK: Tensor, k_BHSK: Tensor, layout: AttentionLayout) -> bool:
-    """Logits to be in memory together; a lone causal sequence can be read a few queries at a time."""
+    """Logits to be in memory together, where a few queries can be taken at a time."""
     logits = q_BHTK.shape[:3].numel() * k_BHSK.shape[2]
-    return logits > LARGEST_LOGITS and layout.hide is None and layout.causal and not torch.is_grad_enabled()
+    return logits > LARGEST_LOGITS and layout.in_parts and not torch.is_grad_enabled()
 
 
 def _in_blocks(
@@ -109,8 +147,8 @@ def _in_blocks(
     mixed = []
     for first in range(0, length, size):
         end = min(first + size, length)
-        seen = k_BHSK[:, :, :end], v_BHSK[:, :, :end]
-        here = layout.block(first, end)
+        last, here = layout.keys_before(end), layout.block(first, end)
+        seen = k_BHSK[:, :, :last], v_BHSK[:, :, :last]
         mixed.append(attend(q_BHTK[:, :, first:end], *seen, encoding, here, logit_scale, ops, None, backend))
     return torch.cat(mixed, dim=2)
 

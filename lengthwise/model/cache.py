@@ -100,6 +100,21 @@ class Cache:
         for each in (self, *self.later_loops):
             each.used -= tokens
 
+    def mapped(self, change: Callable[[Tensor, int | None], Tensor]) -> "Cache":
+        """A cache that nothing was read into, of what `change` makes of everything that is kept here.
+
+        It is given a tensor, whose first dimension are rows, and the dimension of its slots (None for a state).
+        """
+        return Cache(
+            keys=[change(kept, -2) for kept in self.keys],
+            values=[change(kept, -2) for kept in self.values],
+            positions_BC=change(self.positions_BC, -1),
+            segments_BC=change(self.segments_BC, -1),
+            numbers={layer: change(kept, -2) for layer, kept in self.numbers.items()},
+            states={layer: change(kept, None) for layer, kept in self.states.items()},
+            later_loops=[each.mapped(change) for each in self.later_loops],
+        )
+
     def _replace(self, by_layer: Callable[[Tensor], Tensor], by_token: Callable[[Tensor], Tensor]) -> None:
         """`by_layer` is given what layers keep of each token (..., C, K), `by_token` numbers of tokens (B, C)."""
         for each in (self, *self.later_loops):

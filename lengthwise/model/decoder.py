@@ -181,12 +181,6 @@ class Decoder(nn.Module):
         ops = self._ops(keys[-1])
         return ops.drop(ops.norm(stream, self.final_norm)[1])
 
-    def pass_layer(self, layer: int, x_BTD: Tensor, layout: AttentionLayout) -> Tensor:
-        """What one layer hands on, from what it reads; without dropout or a cache."""
-        ops = self._ops(None)
-        here = LayerPass(self.encoding_at(layer), layout, ops, layer, None, None, self.backend, None)
-        return ops.whole(self.blocks[layer](Stream(x_BTD), here))
-
     def begin(self, tokens_BT: Tensor, positions_BT: Tensor, keys: Tensor | None) -> Tensor:
         """What the first layer reads."""
         x_BTD = self.embedding(tokens_BT)
@@ -210,6 +204,7 @@ class Decoder(nn.Module):
         return multiply(hidden * self.config.width**-0.5, self.embedding.weight.t(), out)
 
     def new_cache(self, batch: int, capacity: int) -> Cache:
+        """An empty cache of keys and values, for `batch` sequences of up to `capacity` tokens."""
         shape = (batch, self.config.groups, capacity, self.config.head_width)
         first, *others = (
             Cache.empty(self.config.layers, shape, self.embedding.weight) for _ in range(self.config.loops)
@@ -218,9 +213,11 @@ class Decoder(nn.Module):
         return first
 
     def distinct_encodings(self) -> list[Encoding]:
+        """The encodings that layers have, each once."""
         return cast(list[Encoding], list(self.encodings))
 
     def encoding_at(self, layer: int) -> Encoding:
+        """The encoding of a layer; the first layer is 0."""
         return cast(Encoding, self.encodings[self.encoding_of_layer[layer]])
 
     def encoding_names(self) -> list[str]:
@@ -278,6 +275,7 @@ class Decoder(nn.Module):
         )
 
     def refuse_positions(self, positions_BT: Tensor) -> None:
+        """Raises a UserError where a position is one that the encoding does not know."""
         if self.last_position is None or positions_BT.is_meta:
             return
         smallest, largest = int(positions_BT.min()), int(positions_BT.max())

@@ -131,6 +131,7 @@ class Task:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
+        """The symbols with their ids."""
         return Vocabulary(self.symbols())
 
     @property
@@ -142,21 +143,23 @@ class Task:
         return f"{self.name}({changed})" if changed else self.name
 
     def examples(self, bucket: int, count: int, generator: np.random.Generator) -> Examples:
+        """`count` independent examples of one bucket, as arrays of tokens."""
         return assemble(bucket, count, self.draw(bucket, count, generator))
 
     def all_examples(self, bucket: int) -> Examples | None:
+        """What `every` lists, as arrays of tokens; None where it lists nothing."""
         columns = self.every(bucket)
         if columns is None:
             return None
         return assemble(bucket, max(len(ids) for _, ids in columns if ids.ndim == 2), columns)
 
     def sample(self, length: int, count: int = 1, seed: int = 0, scratchpad: str = "none") -> list[tuple[str, str]]:
-        """`count` pairs of prompt and target as text."""
+        """`count` pairs of prompt and target of one length, as text."""
         kept = self.formatted(self.drawn(length, count, seed), Scratchpad(scratchpad))
         return [self.text(kept, i) for i in range(count)]
 
     def drawn(self, length: int, count: int, seed: int) -> Examples:
-        """`count` examples of one length."""
+        """`count` examples of one length, as arrays of tokens."""
         generator = stream(seed, "sample", self.name, length)
         buckets = self.buckets(Span(length, length))
         if not buckets:

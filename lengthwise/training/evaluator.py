@@ -4,8 +4,9 @@ Shape letters: K parts, N models, W weights of one model, P predicted tokens, E 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import Sequences
 from lengthwise.data.tokens import Tokens
 from lengthwise.evaluation.answers import Verdict
+from lengthwise.evaluation.decoding import Decoding
 from lengthwise.evaluation.exact import Outcomes, judge
-from lengthwise.evaluation.generate import verdicts_by_bucket
+from lengthwise.evaluation.verdicts import verdicts_by_bucket
 from lengthwise.study import Run
 from lengthwise.tasks.task import Task
 from lengthwise.training.batches import best_row_width, collate
@@ -36,8 +38,20 @@ FAILURES_KEPT = 3
 class Evaluator:
     """Examines the models of a fleet; `tasks` and `tokens` say what each was trained on."""
 
-    def __init__(self, fleet: Fleet, tasks: Sequence[Task], tokens: Sequence[Tokens]) -> None:
-        self.fleet, self.tasks, self.tokens = fleet, tasks, tokens
+    def __init__(
+        self,
+        fleet: Fleet,
+        tasks: Sequence[Task],
+        tokens: Sequence[Tokens],
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`note` is told what makes evaluation slower than it could be."""
+        self.fleet, self.tasks, self.tokens, self.note = fleet, tasks, tokens, note
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """Of any model of the fleet, whose weights are put into the one that they share: in the fleet's precision."""
+        return Decoding(self.fleet.model, "bf16" if self.fleet.dtype == torch.bfloat16 else "fp32", self.note)
 
     def predicted(self, matrix_NW: Tensor, sequences: list[Sequences]) -> list[np.ndarray]:
         """Each model's most likely token (P,) at every target place of its sequences, in reading order."""
@@ -76,7 +90,8 @@ class Evaluator:
         written: dict[int, Counter[Verdict]] = {}
         if scratchpad.steps:
             self.fleet.model.load_state_dict(self.fleet.row(matrix_NW, index))
-            written = verdicts_by_bucket(self.fleet.model, task, tokens, scratchpad, test, predicted_P, outcomes)
+            self.decoding.refresh()
+            written = verdicts_by_bucket(self.decoding, task, tokens, scratchpad, test, predicted_P, outcomes)
         sizes = mean_sizes(test)
         for counts in outcomes.by_bucket():
             length = task.length_of(counts["bucket"])

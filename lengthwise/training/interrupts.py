@@ -1,7 +1,9 @@
 """Being asked to stop: what was reached is saved first."""
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,14 +13,15 @@ ASKING = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def noticing_interrupts(note: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+def noticing_interrupts(note: Callable[[str], None], until: float = math.inf) -> Iterator[Callable[[], bool]]:
     """Within, the first Ctrl-C (or SIGTERM) is a question; the second one does what it always does.
 
-    Yields a function that says whether it was asked; it may be called afterwards too, so that no question is lost.
-    Whoever heeds it raises KeyboardInterrupt when all is saved. Only the main thread of a program hears of signals.
+    Yields a function that says whether it was asked, or the time is up (`until`, in seconds of `time.monotonic`); it
+    may be called afterwards too, so that no question is lost. Whoever heeds it raises KeyboardInterrupt when all is
+    saved. Only the main thread of a program hears of signals.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield lambda: time.monotonic() >= until
         return
     handlers = {number: signal.getsignal(number) for number in ASKING}
     # A shell without job control starts `command &` with SIGINT ignored: the Ctrl-C of whatever runs in the foreground
@@ -35,7 +38,7 @@ def noticing_interrupts(note: Callable[[str], None]) -> Iterator[Callable[[], bo
     for number in before:
         signal.signal(number, hear)
     try:
-        yield asked.is_set
+        yield lambda: asked.is_set() or time.monotonic() >= until
     finally:
         _restore(before)
 

@@ -76,6 +76,16 @@ def refuse_long_attention(what: str, tokens: int, model: ModelConfig, memory: in
     _refuse_beyond(f"{what}: attention to {tokens:,} tokens", model.heads * tokens**2 * 4, memory, device)
 
 
+def attention_memory(model: ModelConfig, rows: int, width: int) -> int:
+    """Bytes of the attention weights of all layers."""
+    return 4 * model.layers * model.heads * rows * width**2
+
+
+def refuse_large_step(what: str, needed: int, memory: int) -> None:
+    """Refuses training whose steps do not fit even with one model at a time."""
+    _refuse_beyond(f"{what}: a training step", needed, memory, "this machine")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Of a CPU; PyTorch has no class for it."""
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))

@@ -3,6 +3,7 @@
 Steps are prepared, run, noted; now and then validated and saved. A training says what these mean.
 """
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -64,15 +65,17 @@ class Loop:
     listener: Listener = field(default_factory=Listener)
     agree: Callable[[bool], bool] = bool
     """Whether any of several processes says yes; all must ask."""
+    until: float = math.inf
+    """When it is to be saved and stopped, in seconds of `time.monotonic`."""
     asked_to_stop: Callable[[], bool] = lambda: False
-    """Whether somebody asked while it trained; still true when training is over."""
+    """Whether somebody asked while it trained, or the time is up; still true when training is over."""
 
     def train(self, training: Training) -> None:
         """Asked to stop, it saves and raises KeyboardInterrupt; after the last steps whoever called it must do so."""
         reached = training.reached
         started, seconds_before, saved = time.monotonic(), reached.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
-        with ThreadPoolExecutor(1) as beside, noticing_interrupts(self.listener.note) as self.asked_to_stop:
+        with ThreadPoolExecutor(1) as beside, noticing_interrupts(self.listener.note, self.until) as self.asked_to_stop:
             upcoming = beside.submit(training.prepare, reached.step, self._until(reached.step))
             while reached.step < self.steps:
                 first, end = reached.step, self._until(reached.step)

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import math
+import os
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.errors import UserError
 from lengthwise.evaluation.generate import MARGIN
 from lengthwise.evaluation.test_set import test_set
+from lengthwise.machine import memory
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
@@ -25,6 +28,7 @@ from lengthwise.records.files import write_json
 from lengthwise.study import MOST_RUNS, Run
 from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, best_row_width
+from lengthwise.training.limits import attention_memory
 from lengthwise.training.recipe import DataConfig, TrainingConfig
 from lengthwise.training.state import STATE, newest, not_finite, save_tensors
 
@@ -44,8 +48,10 @@ class FleetPlan:
     def name(self) -> str:
         tasks = sorted({run.title for run in self.runs})
         tasks_text = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
-        seeds = len({run.seed for run in self.runs})
-        return f"{self.runs[0].encoding.label} on {tasks_text}, {seeds} seed{'s' * (seeds > 1)}"
+        points, seeds = {run.point for run in self.runs}, len({run.seed for run in self.runs})
+        grid = f"{len(points)} grid points" if len(points) > 1 else self.runs[0].point
+        about = [tasks_text, *([grid] if grid else []), f"{seeds} seed{'s' * (seeds > 1)}"]
+        return f"{self.runs[0].encoding.label} on {', '.join(about)}"
 
     @cached_property
     def lengths(self) -> Lengths:
@@ -63,6 +69,15 @@ class FleetPlan:
         rows, counting = first.make_tokens().rows, first.data.make_placement().counting
         return build(first.model, rows, first.encoding.layers, self.lengths, counting)
 
+
+MOST_WEIGHTS = {"cpu": 200_000_000, "cuda": 300_000_000}
+"""Weights of all models of a fleet. Training keeps about seven numbers for each and saves four of them every time; a
+large model gains little from company."""
+
+CPU_SHARE = 0.6
+"""Of the memory of a machine: what the training steps of its processes may take together."""
+FULL = 0.93
+"""Of the cells of packed rows, about."""
 
 _FLEET = door.Table(needed={"runs": door.List(door.Text(most=64), most=10_000)})
 MEASURED = 4096
@@ -100,8 +115,27 @@ def plan(
         if run.fingerprint in left and run.fingerprint not in taken:
             groups.setdefault(shape_key(run, device), []).append(run)
     for group in groups.values():
-        fleets += [FleetPlan(tuple(group[i : i + largest])) for i in range(0, len(group), largest)]
+        most = min(largest, fitting(group[0], device))
+        fleets += [FleetPlan(tuple(group[i : i + most])) for i in range(0, len(group), most)]
     return fleets
+
+
+def fitting(run: Run, device: str) -> int:
+    """How many models such as this run's a fleet has at most; one that is larger than the limits is trained alone."""
+    one = 12 * run.model.layers * run.model.width**2  # weights of one model, nearly
+    found = MOST_WEIGHTS[device] // one
+    if device == "cpu":  # a GPU says when its memory ends; a CPU's processes are killed
+        found = min(found, int(CPU_SHARE * memory() / (os.cpu_count() or 1) / memory_of_step(run, device)))
+    return max(1, found)
+
+
+def memory_of_step(run: Run, device: str) -> int:
+    """About how many bytes a training step of one model keeps for its backward pass; measured, see the log."""
+    sizes, _ = measured_sizes(run)
+    width = row_width_of(run, device)
+    rows = math.ceil(run.training.batch * float(sizes.mean()) / (FULL * width))
+    states = rows * width * run.model.layers * (12 * run.model.width + 4 * run.model.inner_width) * 4
+    return states + attention_memory(run.model, rows, width) // 2
 
 
 def refuse_changed(fleet: FleetPlan, directory: StudyDirectory) -> None:
@@ -168,7 +202,7 @@ def split(fleet: FleetPlan, directory: StudyDirectory) -> list[FleetPlan]:
 
 
 def run_directory(directory: StudyDirectory, run: Run) -> RunDirectory:
-    return directory.run(run.title, run.encoding.label, run.seed, run.fingerprint)
+    return directory.run(run.title, run.encoding.label, run.seed, run.fingerprint, run.point)
 
 
 def sequence_lengths(run: Run) -> Lengths:

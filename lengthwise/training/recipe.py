@@ -15,6 +15,7 @@ from lengthwise.tasks.file import fingerprint
 from lengthwise.tasks.task import Span, Task
 
 MOST_TOKENS_OF_A_WORD = 10_000
+MOST_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class DataConfig:
     """Of a tokenizer's file; filled in by itself, so that a run knows which tokens it was trained on."""
     trimmed: bool = False
     """Embedding rows only for pieces that the task uses, instead of all that the tokenizer has."""
+    rows: int = field(default=0, metadata={YOUNGER: True})
+    """Embedding rows at least, where there are only those in use: tasks with few symbols then have models of the same
+    shape as those with many, and share a fleet."""
     prefix_tokens: int = 0
     """How many tokens the first word of a prompt takes, where tokens are symbols; 0 for one."""
     separator_tokens: int = 0
@@ -54,13 +58,15 @@ class DataConfig:
     """Which positions tokens get: `randomized`, `randomized(range=4096)`, or a table of a name and settings."""
 
     def __post_init__(self) -> None:
-        least = {"examples": 0, "validation": 1, "test_per_length": 1, "watched": 0, "seed": 0}
+        least = {"examples": 0, "validation": 1, "test_per_length": 1, "watched": 0, "seed": 0, "rows": 0}
         for name, smallest in {**least, "prefix_tokens": 0, "separator_tokens": 0}.items():
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise ValueError(f"{name} must be {smallest} or more, not {value}")
         if (most := max(self.prefix_tokens, self.separator_tokens)) > MOST_TOKENS_OF_A_WORD:
             raise ValueError(f"prefix_tokens and separator_tokens are at most {MOST_TOKENS_OF_A_WORD:,}, not {most:,}")
+        if self.rows > MOST_ROWS:
+            raise ValueError(f"rows are at most {MOST_ROWS:,}, not {self.rows:,}")
         for name in ("train_lengths", "test_lengths"):
             if getattr(self, name) is not None:
                 try:
@@ -85,6 +91,8 @@ class DataConfig:
         return make_placement(self.placement)
 
     def _read_tokens(self) -> None:
+        if self.rows and self.tokens != SYMBOLS and not self.trimmed:
+            raise ValueError('rows is for tokens = "symbols" or trimmed = true; a tokenizer has a row for each piece')
         if self.tokens in (SYMBOLS, PUBLISHED):
             if self.trimmed and self.tokens == SYMBOLS:
                 raise ValueError(f'trimmed is for tokens of a tokenizer; "{SYMBOLS}" have no rows to spare')
@@ -99,7 +107,7 @@ class DataConfig:
 
     def make_tokens(self, task: Task) -> Tokens:
         """How `task` is tokenised."""
-        return make_tokens(task, self.tokens, self.trimmed, self.prefix_tokens, self.separator_tokens)
+        return make_tokens(task, self.tokens, self.trimmed, self.prefix_tokens, self.separator_tokens, self.rows)
 
     def training_count(self, task: Task) -> int:
         """Examples in a finite training set; 0 for an endless one."""

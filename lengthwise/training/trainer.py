@@ -3,6 +3,7 @@
 Shape letters: N models, W weights of one model.
 """
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from lengthwise.model.backend import explain
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import append_rows, read_rows, write_json, write_rows
+from lengthwise.records.points import axis_columns
 from lengthwise.records.provenance import provenance
 from lengthwise.runtime import Listener, device_name
 from lengthwise.seeding import derive
@@ -71,8 +73,10 @@ class Trainer:
         listener: Listener | None = None,
         save_every: float = 30.0,
         captures: bool = True,
+        until: float = math.inf,
     ) -> None:
-        """`save_every`: seconds between saved states. `captures`: whether a GPU's steps are captured in graphs."""
+        """`save_every`: seconds between saved states. `captures`: whether a GPU's steps are captured in graphs.
+        `until`: when to save and stop, in seconds of `time.monotonic`."""
         self.plan, self.runs, self.device = plan, plan.runs, device
         self.recipe = plan.runs[0].training
         self.listener = listener or Listener()
@@ -85,12 +89,12 @@ class Trainer:
             keep_freed_memory()
         self.precision = self.recipe.precision_on(device.type)
         self.fleet = Fleet(plan.build(), len(plan.runs), device, self.precision)
-        self.evaluator = Evaluator(self.fleet, self.tasks, self.tokens)
+        self.evaluator = Evaluator(self.fleet, self.tasks, self.tokens, self.listener.note)
         self.validation = Validation(self.evaluator, self.runs)
         self.saver = Saver()
         self.captures = captures
         at_once, every = STEPS_AT_ONCE[device.type], self.recipe.validate_every
-        self.loop = Loop(self.recipe.steps, every, at_once, save_every, self.listener)
+        self.loop = Loop(self.recipe.steps, every, at_once, save_every, self.listener, until=until)
 
     @property
     def state_file(self) -> Path:
@@ -152,6 +156,7 @@ class Trainer:
             "task": run.title,
             "encoding": run.encoding.label,
             "seed": run.seed,
+            **({"grid": dict(run.grid)} if run.grid else {}),
             "settings": run.table(),
             **({"outside": run.outside} if run.outside else {}),
             "train_lengths": [train.first, train.last],
@@ -257,7 +262,7 @@ class Trainer:
                     found[steps[name]] = list(judged)
             rows = [
                 {"run": run.fingerprint, "task": run.title, "encoding": run.encoding.label, "seed": run.seed,
-                 "checkpoint": name, "step": step, **row}
+                 **axis_columns(run.grid), "checkpoint": name, "step": step, **row}
                 for name, step in steps.items()
                 for row in found[step]
             ]  # fmt: skip
