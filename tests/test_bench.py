@@ -187,17 +187,25 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_evaluation_scales_what_it_measured() -> None:
-    one_pass, ours, theirs = evaluation.time_evaluation(
+@pytest.mark.parametrize("affordable", [True, False])
+def test_evaluation_scales_what_it_measured(monkeypatch: pytest.MonkeyPatch, affordable: bool) -> None:
+    monkeypatch.setattr(evaluation, "AFFORDABLE_SECONDS", 600 if affordable else 0)
+    one_pass, *generated = evaluation.time_evaluation(
         small_workload(), CPU, examples=60, sample=12, batch=4, with_transformers=True
     )
     assert (one_pass.method, one_pass.examples, one_pass.measured, one_pass.written_tokens) == ("one pass", 60, 60, 0)
-    for times in (ours, theirs):
-        assert (times.examples, times.measured, times.batch) == (60, 12, 4)
+    eager, fast, theirs = generated
+    names = ["lengthwise generate, eager", "lengthwise generate, launched", "transformers generate"]
+    assert [times.method for times in generated] == names
+    for times in generated:
+        assert (times.examples, times.measured) == (60, 60 if affordable else 12)
+        assert times.batch == (times.measured if times is fast else 4)
         assert times.times_the_one_pass == pytest.approx(times.seconds / one_pass.seconds)
         # Lengths 2-6: answers of 3 to 7 tokens with their end, and no batch writes beyond its longest.
-        assert 0 < times.written_tokens <= 12 * 7
-    assert theirs.encoding == "gpt2" and ours.target_tokens == theirs.target_tokens
+        assert 0 < times.written_tokens <= times.measured * 7
+        assert (times.same_texts, times.note) == (1.0 if times is fast else None, "")
+    assert theirs.encoding == "gpt2" and eager.target_tokens == fast.target_tokens == theirs.target_tokens
+    assert fast.written_tokens <= fast.target_tokens, "each as many as its own answer has, and fewer with an end"
 
 
 def test_examples_are_spread_over_all_lengths() -> None:

@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from lengthwise.bench.arithmetic import Work, training_flops
 from lengthwise.bench.training import PASSES, Session, peak_memory, session
-from lengthwise.executors.local import Job
+from lengthwise.executors.executor import Job
+from lengthwise.executors.local import one_thread
+from lengthwise.model.config import ModelConfig
 from lengthwise.study import Run
 from lengthwise.training.plan import FleetPlan, measured_sizes
 
@@ -16,6 +19,10 @@ STEPS = 16
 """That are timed; one where these would take too long."""
 PATIENCE = 20.0
 """Seconds."""
+LONG = 2 * 3600.0
+"""Seconds from which on a study is too large for a CPU."""
+PRODUCT = 512
+"""Rows and columns of the matrices whose product is timed."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,42 @@ def estimate(job: Job) -> Estimate:
     return Estimate(*about, largest.name, seconds, memory)
 
 
+def cpu_warning(job: Job) -> str:
+    """One line where a study is too large for the CPU that it is about to be trained on; nothing where it is not.
+
+    The time is the arithmetic of `estimate` at the speed that plain matrix products have here: rough, and known within
+    a second, where `estimate` may train for minutes.
+    """
+    if job.device.type != "cpu":
+        return ""
+    work = float(sum(operations(run) for fleet in job.fleets for run in fleet.runs))
+    workers = max(1, min(len(job.fleets), job.workers))
+    seconds = work / workers / _product_rate(side_by_side=workers > 1)
+    if seconds < LONG:
+        return ""
+    return (
+        f"this study is made for a GPU: {_runs(sum(len(fleet.runs) for fleet in job.fleets))} train for about "
+        f"{_duration(seconds)} on this CPU ({work:.2g} operations); continuing. --dry-run measures how long, "
+        "--only and --set make it smaller"
+    )
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def _product_rate(side_by_side: bool) -> float:
+    """Operations a second of matrix products, the best of a few; with one thread where processes are side by side."""
+    left, right = torch.ones(PRODUCT, PRODUCT), torch.ones(PRODUCT, PRODUCT)
+    seconds = []
+    with one_thread() if side_by_side else nullcontext():
+        for _ in range(5):
+            start = time.perf_counter()
+            left @ right
+            seconds.append(time.perf_counter() - start)
+    return 2 * PRODUCT**3 / min(seconds)
+
+
 def operations(run: Run) -> float:
     """Of all its training."""
     size_E, prompt_E = measured_sizes(run)
@@ -65,10 +108,11 @@ def operations(run: Run) -> float:
 
 
 def _shapes(fleets: Sequence[FleetPlan]) -> list[FleetPlan]:
-    """One for each encoding: fleets of others differ in nothing that counts parameters but embedding rows."""
-    found: dict[tuple[str, int], FleetPlan] = {}
+    """One for each encoding and model: others differ in nothing that counts parameters but embedding rows."""
+    found: dict[tuple[str, ModelConfig, int], FleetPlan] = {}
     for fleet in fleets:
-        found.setdefault((fleet.runs[0].encoding.label, fleet.runs[0].make_tokens().rows), fleet)
+        first = fleet.runs[0]
+        found.setdefault((first.encoding.label, first.model, first.make_tokens().rows), fleet)
     return list(found.values())
 
 

@@ -16,12 +16,15 @@ from lengthwise.bench.hugging_face import gpt2
 from lengthwise.bench.training import session
 from lengthwise.bench.workload import Workload
 from lengthwise.data.sequences import Sequences
+from lengthwise.evaluation.decoding import Decoding
 from lengthwise.evaluation.generate import generate
 from lengthwise.evaluation.test_set import test_set
 from lengthwise.study import Run
 
 REPEATS = 3
 """Passes that are timed after the first."""
+AFFORDABLE_SECONDS = 60
+"""Where all examples are generated in less, they are: nothing is scaled up then."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class EvaluationTimes:
     encoding: str
     precision: str
     batch: int
-    """Examples at a time; 0 where the method chooses."""
+    """Examples at a time: the most, where the method chooses; 0 for the one pass."""
     examples: int
     """That the seconds are for."""
     measured: int
@@ -47,19 +50,24 @@ class EvaluationTimes:
     written_tokens: int
     """By a model that generates; 0 for the one pass, which writes nothing."""
     times_the_one_pass: float
+    same_texts: float | None = None
+    """Share of texts that are those of our eager generation in the same precision, token by token."""
+    note: str = ""
 
 
-Answer = Callable[[Sequences], int]
-"""Continues the prompts of a batch to the length of its longest answer; returns how many tokens that took."""
+Answer = Callable[[Sequences], list[np.ndarray]]
+"""Continues the prompts of a batch; returns what was written."""
 
 
 def time_evaluation(
     workload: Workload, device: torch.device, examples: int, sample: int, batch: int, with_transformers: bool
 ) -> Iterator[EvaluationTimes]:
-    """The one pass on `examples` test examples, then generation on `sample` of them, `batch` at a time.
+    """The one pass on `examples` test examples, then generation.
 
-    The models are untrained. They write as many tokens as the longest answer of the batch has, which is what trained
-    ones would do; examples of like length stand together, which is the best case for generation.
+    Of those on `sample`, and on all of them if that takes no more than a minute. `batch` at a time, except by our own
+    captured steps, which choose. The models are untrained. They write as many tokens as trained ones would: as the
+    longest answer of the batch has, or each its own where rows are dropped as they end. Examples of like length stand
+    together, which is the best case for generation.
     """
     with session(workload, device) as fleet:
         run, task = fleet.trainer.runs[0], fleet.trainer.tasks[0]
@@ -85,46 +93,69 @@ def time_evaluation(
             times_the_one_pass=1.0,
             **common,
         )
-        few = spread_over(tests, sample)
         model = fleet.trainer.fleet.model
         model.load_state_dict(fleet.trainer.fleet.row(fleet.trainer.fleet.matrix_NW, 0))
+        notes: list[str] = []
+        decoding, tokens = Decoding(model, precision, notes.append), run.make_tokens()
 
-        def ours(part: Sequences) -> int:
-            return sum(map(len, generate(model, prompts(part), run.make_tokens(), longest_target(part))))
+        def eager(part: Sequences) -> list[np.ndarray]:
+            return generate(decoding.model, prompts(part), tokens, longest_target(part))
 
-        methods: list[tuple[str, str, str, Answer]] = [("lengthwise generate", run.encoding.label, "fp32", ours)]
+        def fast(part: Sequences) -> list[np.ndarray]:
+            return decoding.generate(prompts(part), tokens, (part.size - part.prompt).tolist())
+
+        methods: list[tuple[str, str, int, Answer]] = [
+            ("lengthwise generate, eager", run.encoding.label, batch, eager),
+            ("", run.encoding.label, 0, fast),
+        ]
         if with_transformers:
-            theirs = transformers_answer(run, device, precision)
-            methods.append(("transformers generate", "gpt2", precision, theirs))
-        for method, encoding, arithmetic, answer in methods:
-            first, later, written = _time_answers(answer, few, batch, device)
-            scale = examples / sample
+            methods.append(("transformers generate", "gpt2", batch, transformers_answer(run, device, precision)))
+        few, few_texts = spread_over(tests, sample), []
+        for method, encoding, together, answer in methods:
+            measured = few
+            first, later, texts = _time_answers(answer, few, together or len(few), device)
+            same = None
+            if answer is eager:
+                few_texts = texts
+            elif answer is fast:
+                sizes = few.size - few.prompt
+                pairs = zip(texts, few_texts, sizes, strict=True)
+                same = float(np.mean([np.array_equal(mine, other[:size]) for mine, other, size in pairs]))
+                method = f"lengthwise generate, {decoding.way}"
+            if sample < examples and later * examples / sample <= AFFORDABLE_SECONDS:
+                measured = tests
+                first, later, texts = _time_answers(answer, tests, together or len(tests), device)
+            scale = examples / len(measured)
             yield EvaluationTimes(
                 method=method,
                 encoding=encoding,
-                precision=arithmetic,
-                batch=batch,
-                measured=sample,
+                precision=precision,
+                batch=together or max(decoding.parts),
+                measured=len(measured),
                 first_seconds=scale * first,
                 seconds=scale * later,
-                target_tokens=target_tokens(few),
-                written_tokens=written,
+                target_tokens=target_tokens(measured),
+                written_tokens=sum(map(len, texts)),
                 times_the_one_pass=scale * later / one_pass,
+                same_texts=same,
+                note="; ".join(notes) if answer is fast else "",
                 **common,
             )
 
 
-def _time_answers(answer: Answer, few: Sequences, batch: int, device: torch.device) -> tuple[float, float, int]:
-    """Seconds of the first time and of the second, and the tokens written."""
-    seconds, written = [], 0
+def _time_answers(
+    answer: Answer, few: Sequences, batch: int, device: torch.device
+) -> tuple[float, float, list[np.ndarray]]:
+    """Seconds of the first time and of the second, and what was written."""
+    seconds, texts = [], []
     for _ in range(2):
         synchronize(device)
         start = time.perf_counter()
         parts = range(0, len(few), batch)
-        written = sum(answer(few.select(slice(first, first + batch))) for first in parts)
+        texts = [text for first in parts for text in answer(few.select(slice(first, first + batch)))]
         synchronize(device)
         seconds.append(time.perf_counter() - start)
-    return seconds[0], seconds[1], written
+    return seconds[0], seconds[1], texts
 
 
 def transformers_answer(run: Run, device: torch.device, precision: str) -> Answer:
@@ -134,7 +165,7 @@ def transformers_answer(run: Run, device: torch.device, precision: str) -> Answe
         model = model.to(torch.bfloat16)
     pad = run.make_tokens().pad
 
-    def answer(part: Sequences) -> int:
+    def answer(part: Sequences) -> list[np.ndarray]:
         shown = prompts(part)
         width = max(map(len, shown))
         tokens, mask = (np.full((len(shown), width), value, dtype=np.int64) for value in (pad, 0))
@@ -147,7 +178,7 @@ def transformers_answer(run: Run, device: torch.device, precision: str) -> Answe
             max_new_tokens=longest_target(part),
             do_sample=False,
         )
-        return written_BT[:, width:].cpu().numel()
+        return list(written_BT[:, width:].cpu().numpy())
 
     return answer
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from lengthwise.bench.arithmetic import Peak, measure_peak
 from lengthwise.bench.evaluation import time_evaluation
 from lengthwise.bench.growth import growth_row, points
 from lengthwise.bench.hugging_face import require_transformers
+from lengthwise.bench.language_lines import LanguageBench, compared, fastest, told
+from lengthwise.bench.language_workload import SCALES, cases
 from lengthwise.bench.profile import profile_step
 from lengthwise.bench.report import Report
 from lengthwise.bench.start import time_start
@@ -39,7 +42,7 @@ TRAINER = {
 EVALUATION = {
     "method": "method", "size": "size", "encoding": "encoding", "precision": "precision", "batch": "batch",
     "examples": "examples", "measured": "measured", "first_seconds": "first s", "seconds": "seconds",
-    "times_the_one_pass": "times the one pass",
+    "times_the_one_pass": "times the one pass", "same_texts": "% as eager", "note": "note",
 }  # fmt: skip
 GROWTH = {
     "grows": "grows", "value": "to", "batch": "examples", "tokens_per_step": "tokens", "step_ms": "ms a step",
@@ -52,6 +55,14 @@ PROFILE = {
 START = {
     "size": "size", "encoding": "encoding", "cache": "cache", "start_up_seconds": "to first step s",
     "process_seconds": "whole process s", "note": "note",
+}  # fmt: skip
+LANGUAGE = {
+    "size": "size", "encoding": "encoding", "context": "context", "rows": "rows", "attention": "attention",
+    "loss": "loss", "mode": "mode", "ours_tokens_per_second": "our tokens/s",
+    "peer_tokens_per_second": "plain loop's", "ratio": "times as fast", "ours_peak_share": "our % of peak",
+    "peer_peak_share": "plain loop's %", "ours_memory_gib": "our GiB", "peer_memory_gib": "plain loop's GiB",
+    "ours_start_up_seconds": "our start s", "peer_start_up_seconds": "plain loop's s",
+    "gradient_difference": "gradients apart", "note": "note",
 }  # fmt: skip
 
 
@@ -157,7 +168,7 @@ class Bench:
             for times in time_evaluation(chosen, self.device, examples, sample, batch, compares):
                 row = asdict(times)
                 self.report.add("evaluation", row, f"{times.method} {size}: {times.seconds:.3g} s")
-        self.report.show("evaluation", EVALUATION, f"Exact match; generation measured on {sample:,} and scaled up")
+        self.report.show("evaluation", EVALUATION, "Exact match; where fewer were measured, seconds are scaled up")
 
     def growth(self, what: Sequence[str] = (), encoding: str = "none", steps: int = 64) -> None:
         """The cost of a step as rows, widths or fleets grow."""
@@ -168,6 +179,33 @@ class Bench:
                 row = growth_row(point, times)
                 self.report.add("growth", row, f"{series} {point.value}: {_told(row)}")
         self.report.show("growth", GROWTH, "Cost as the work grows")
+
+    def language(
+        self,
+        sizes: Sequence[str] = (),
+        encodings: Sequence[str] = (),
+        contexts: Sequence[int] = (),
+        rows: Sequence[str] = (),
+        steps: int | None = None,
+        compiled: bool | None = None,
+        minutes: float = 8.0,
+    ) -> None:
+        """Language models beside a plain loop of PyTorch; not said whether compiled: on a GPU."""
+        chosen = cases(self.kind, sizes, encodings, contexts, rows)
+        steps = steps or SCALES[self.kind].steps
+        compiles = self.kind == "cuda" if compiled is None else compiled
+        tell = partial(self.report.messages.print, highlight=False, markup=False, soft_wrap=True)
+        bench = LanguageBench(chosen, self.device, self.peak, steps, compiles, minutes, tell)
+        lines = self.report.sections.setdefault("language", [])
+        for row in bench.lines():
+            self.report.add("language", row)
+            self.report.note(fastest=compared(lines))
+            tell(told(row))
+        if bench.left_out:
+            self.report.note(left_out=bench.left_out)
+            tell(f"left out, for lack of time: {'; '.join(bench.left_out)}")
+        self.report.show("language", LANGUAGE, "Language models, and a plain loop of PyTorch on the same rows")
+        self.report.show_rows(fastest(lines), LANGUAGE, "The fastest plain loop of each")
 
     def profile(
         self, size: str = "", encoding: str = "none", fleet: int = 1, task: str = "copy.repeat", longest: int = 30
@@ -207,6 +245,7 @@ class Bench:
         self.evaluate(sizes, examples=10_000 if on_gpu else 2000, sample=320 if on_gpu else 64)
         self.growth(steps=64 if on_gpu else 8)
         self.start(sizes)
+        self.language(contexts=[512] if on_gpu else [], minutes=5)
 
 
 def _told(row: dict[str, Any]) -> str:

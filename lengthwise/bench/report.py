@@ -24,7 +24,10 @@ COMPARED = ("transformers", "accelerate", "triton")
 WIDEST = 120
 """Characters of a line in a file at most; a table that is wider goes on below."""
 
-NAMES = ("method", "size", "encoding", "fleet", "grows", "value", "kernel", "cache")
+NAMES = (
+    *("method", "size", "encoding", "fleet", "grows", "value", "kernel", "cache"),
+    *("context", "rows", "attention", "loss", "mode"),
+)
 """Fields that say which row it is, where they are the first ones."""
 
 

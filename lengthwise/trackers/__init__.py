@@ -1,0 +1,1 @@
+"""Runs in the trackers that people know: one file per tracker."""
