@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,15 @@ def test_encodings(write: Write, kind: str) -> None:  # noqa: F811
         check(make_encoding({"name": "mine"}, GEOMETRY))
     said = str(caught.value)
     assert re.search(message, said) and str(file) in said and "\n" not in said, said
+
+
+def test_in_the_background_an_interrupt_is_the_hook_s_own(write: Write) -> None:  # noqa: F811
+    """Shells let commands in the background ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        test_encodings(write, "interrupt")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_good_one_passes(write: Write) -> None:  # noqa: F811

@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+
+from lengthwise.cli import completion
+from lengthwise.cli.app import App
+from lengthwise.cli.following import after_analysis
+from lengthwise.cli.names import require_parts
+from lengthwise.cli.printing import console, messages, say
 
 if TYPE_CHECKING:
     from lengthwise.analysis.analyses import Analysis
     from lengthwise.report.model.table import Table
 
-analyze_app = typer.Typer(help="Analyze trained models: attention, probes of position, failures.", no_args_is_help=True)
-console = Console()
-messages = Console(stderr=True)
+analyze_app = App(help="Analyze trained models: attention, probes of position, failures.")
 
 
 class Checkpoint(StrEnum):
@@ -22,16 +25,29 @@ class Checkpoint(StrEnum):
     best = "best"
 
 
-Runs = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart, or a Hugging Face model's.")]
-StudyRuns = Annotated[Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.")]
-Only = Annotated[str, typer.Option(help="A part of it, e.g. task=scan,encoding=none,encoding=t5.")]
+Runs = Annotated[
+    Path,
+    typer.Argument(
+        help="A study's folder, e.g. runs/quickstart, or a Hugging Face model's.", autocompletion=completion.runs
+    ),
+]
+StudyRuns = Annotated[
+    Path, typer.Argument(help="A study's folder, e.g. runs/quickstart.", autocompletion=completion.runs)
+]
+Only = Annotated[
+    str,
+    typer.Option(help="A part of it, e.g. task=scan,encoding=none,encoding=t5.", autocompletion=completion.parts),
+]
 Lengths = Annotated[str, typer.Option(help="E.g. 5,10,20-24; by default all of the study.")]
 Count = Annotated[int, typer.Option(min=0, help="Examples of each length; 0 for the usual number.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.", autocompletion=completion.devices)]
 AtCheckpoint = Annotated[Checkpoint, typer.Option(help="The last checkpoint, or the one that is best in validation.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the rows; by default RUNS/analysis.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON for programs.")]
-ReferenceLabel = Annotated[str, typer.Option(help="The encoding that the others are compared with.")]
+ReferenceLabel = Annotated[
+    str,
+    typer.Option(help="The encoding that the others are compared with.", autocompletion=completion.encodings),
+]
 PublishedVariant = Annotated[
     bool, typer.Option("--published-variant", help="The published divergence and pairs of heads, for comparison.")
 ]
@@ -167,6 +183,9 @@ def all_command(
 
 
 def _analysis(**wanted: Any) -> "Analysis":
+    runs: Path = wanted["runs"]
+    if not (runs / "config.json").exists():  # which a Hugging Face model has
+        require_parts(runs, wanted["only"], wanted.get("reference", ""))
     from lengthwise.analysis.analyses import Analysis, Wanted
 
     return Analysis(Wanted(**wanted), messages)
@@ -181,4 +200,5 @@ def _show(analysis: "Analysis", tables: "list[Table]", as_json: bool) -> None:
     for table in tables:
         console.print(to_terminal(table))
         console.print()
-    console.print(f"Rows in {analysis.folder.path}", highlight=False, soft_wrap=True)
+    say(f"Rows in {analysis.folder.path}")
+    after_analysis(messages, analysis.wanted.runs, analysis.wanted.out)

@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lengthwise.cli import completion
+from lengthwise.cli.app import App
+from lengthwise.cli.following import after_training, say_next
+from lengthwise.cli.printing import console, messages, say, warn
 from lengthwise.door import visible
 
 if TYPE_CHECKING:
     from lengthwise.runtime import Listener
 
-language_app = typer.Typer(help="Train language models on a corpus of documents.", no_args_is_help=True)
-console = Console()
-messages = Console(stderr=True)
+language_app = App(help="Train language models on a corpus of documents.")
 
 Size = Annotated[int | None, typer.Option(min=1, help="Instead of the size's own.")]
 
@@ -45,7 +46,8 @@ def prepare_command(
     for split, counts in store.manifest["splits"].items():
         console.print(f"{split}: {counts['documents']:,} documents, {counts['tokens']:,} tokens", highlight=False)
     size = sum(file.stat().st_size for file in out.iterdir())
-    console.print(f"Prepared {out} ({size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+    say(f"Prepared {out} ({size / 1e6:.1f} MB)")
+    say_next(messages, ["lengthwise", "language", "train", out, "--out", "models/none"])
 
 
 @language_app.command("train")
@@ -53,7 +55,11 @@ def train_command(
     corpus: Annotated[Path, typer.Argument(help="A folder of .txt files, .jsonl files, a saved dataset or prepared.")],
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     encoding: Annotated[
-        list[str], typer.Option(help="By default none; repeated: a schedule that is cycled over the layers.")
+        list[str],
+        typer.Option(
+            help="By default none; repeated: a schedule that is cycled over the layers.",
+            autocompletion=completion.encodings,
+        ),
     ] = [],  # noqa: B006
     size: Annotated[str, typer.Option(help="lm-small (17 million parameters), tiny, small, base or 1b.")] = "lm-small",
     layers: Size = None,
@@ -63,8 +69,8 @@ def train_command(
     context: Annotated[int, typer.Option(min=2, help="Tokens of a row.")] = 512,
     tokens: Annotated[str, typer.Option(help="The budget, e.g. 200M.")] = "200M",
     batch_tokens: Annotated[str, typer.Option(help="Tokens of a step, e.g. 32768.")] = "32768",
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn at random.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.", autocompletion=completion.devices)] = "auto",
     sharded: Annotated[bool, typer.Option("--sharded", help="Divide the model among the processes (FSDP2).")] = False,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between saved states.")] = 60.0,
     store: Annotated[Path | None, typer.Option(help="Folder for tokens; by default `tokens` beside the run.")] = None,
@@ -101,7 +107,10 @@ def train_command(
         messages.print("Stopped. The same command resumes from the last saved state.")
         raise typer.Exit(130) from None
     if _is_first():
-        console.print(f"{'Finished' if worked else 'Nothing left to do'}: {out}", highlight=False)
+        console.print(
+            f"{'Finished' if worked else 'Nothing left to do'}: {out}", highlight=False, markup=False, soft_wrap=True
+        )
+        after_training(messages, out)
 
 
 @language_app.command("info")
@@ -175,4 +184,4 @@ def _watching(batch_tokens: int) -> "Iterator[Listener]":
             speed = f"{(done - began[0][1]) * batch_tokens / elapsed:,.0f} tokens/s" if elapsed > 0.5 else ""
             bars.update(bar, completed=done, total=steps, speed=speed)
 
-        yield Listener(step=step, note=lambda text: messages.print(text, style="yellow", markup=False))
+        yield Listener(step=step, note=warn)

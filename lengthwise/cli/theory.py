@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from lengthwise.cli.app import App
+from lengthwise.cli.printing import console, messages
 
 if TYPE_CHECKING:
     from lengthwise.analysis.theory import AbsoluteResult, RelativeResult
 
-theory_app = typer.Typer(
-    help="The theorems about decoders without position encoding, as explicit parameters.", no_args_is_help=True
-)
-console = Console()
-messages = Console(stderr=True)
+theory_app = App(help="The theorems about decoders without position encoding, as explicit parameters.")
 
 Length = Annotated[
     int, typer.Option(min=2, max=8192, help="The largest position; powers of two below it are tried too.")
