@@ -9,7 +9,7 @@ $(BIN)/ruff format --check .
 $(BIN)/pyrefly check --summarize-errors
 endef
 
-.PHONY: demo test test-fast fuzz kills pages format clean
+.PHONY: demo test test-fast fuzz kills pages site format clean
 
 demo: $(INSTALLED)  ## Five encodings meet sequences twice as long as they were trained on
 	$(BIN)/lengthwise run quickstart --device cpu
@@ -31,15 +31,20 @@ fuzz: $(INSTALLED)  ## Every hostile input there is, each in a process of its ow
 kills: $(INSTALLED)  ## Every command that writes, killed at 200 random moments and run again
 	OMP_NUM_THREADS=1 $(BIN)/python tests/killing.py
 
-pages: $(INSTALLED)  ## README.md, docs/results.md and their pictures, anew from results/
+pages: $(INSTALLED)  ## Pages that are made: from results/, from the code, and the tutorial from what its commands print
 	$(BIN)/python docs/pages/render.py
+	$(BIN)/python docs/pages/reference.py
+	$(BIN)/python docs/pages/tutorial.py
+
+site: $(INSTALLED)  ## The documentation as a site in build/site; a link that leads nowhere is an error
+	$(BIN)/python docs/pages/site.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv runs report.html
+	rm -rf .venv build dist runs report.html
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -1,19 +1,24 @@
 """Small studies that train in seconds, shared by the tests."""
 
+import importlib.util
 import os
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of processes that tests start, too: pytest-xdist fills the cores
 
 import pytest
 import torch
 
 from lengthwise import registry
+from lengthwise.cli import printing  # noqa: F401 -- a console keeps the COLUMNS that it begins with, and some tests set it
 from lengthwise.executors.local import run_study
 from lengthwise.records.rows import Results, load_results
 from lengthwise.study import Study, study_from
 
-torch.set_num_threads(1)  # pytest-xdist fills the cores
+torch.set_num_threads(1)
 
 with suppress(ModuleNotFoundError):  # the tests of a GPU run on images without it
     from hypothesis import HealthCheck, settings
@@ -122,3 +127,13 @@ def mended_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_tensor)
     monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
+
+
+def load_script(path: str) -> ModuleType:
+    """A program of the repository that is no part of the package, as a module."""
+    file = Path(__file__).parent.parent / path
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,6 +1,5 @@
 """Hostile fits and tables of extended models, made from a good one by a seeded generator; see `hostile_folders`."""
 
-import os
 import random
 import shutil
 import tempfile
@@ -25,11 +24,11 @@ from hostile_folders import (
     scramble,
     text,
 )
-from rich.console import Console
 
-from lengthwise.context_extension.extending import finish_table, show_table
+from lengthwise.context_extension.tables import extension_markdown, extension_tables
 from lengthwise.report.html.context_extension import write_extension_page
-from lengthwise.report.model.context_extension import load_extension_rows
+from lengthwise.report.model.context_extension import load_extension_tables
+from lengthwise.report.terminal.table import to_terminal
 
 SOURCE = Path(__file__).parents[1] / "results" / "headscale-small" / "table"
 FIT = "fits/head-scale_for_4x"
@@ -62,19 +61,16 @@ def good() -> Path:
 
 
 def _page(folder: Path, out: Path) -> None:
-    rows = load_extension_rows(folder)
+    groups = load_extension_tables([folder])
     out.mkdir()
-    write_extension_page(rows, out / "page.html")
+    write_extension_page(groups, out / "page.html")
 
 
 def _table(folder: Path, out: Path) -> None:
-    before = (folder / "table.md").read_bytes()
-    try:
-        rows = finish_table(folder)
-        with Path(os.devnull).open("w") as nowhere:
-            show_table(rows, folder, Console(file=nowhere, width=120))
-    finally:
-        (folder / "table.md").write_bytes(before)
+    groups = load_extension_tables([folder])
+    extension_markdown(groups)
+    for table in extension_tables(groups):
+        to_terminal(table)
 
 
 COMMANDS = {"report": _page, "table": _table}

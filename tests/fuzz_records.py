@@ -209,7 +209,8 @@ def _show(folder: Path, out: Path) -> None:
 
 
 def _compare(folder: Path, out: Path) -> None:
-    for table in comparison_tables(compare(displayed(load_results(folder)), "best")):
+    results = displayed(load_results(folder))
+    for table in comparison_tables(compare(results, "best"), results):
         with Path(os.devnull).open("w") as nowhere:
             Console(file=nowhere, width=120).print(table)
 

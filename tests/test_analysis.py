@@ -477,7 +477,7 @@ def test_example_maps_can_be_read_back(trained: Path) -> None:
     [
         (["distance", "{folder}", "--only", "encoding=none,seed=1"], "only one run"),
         (["distance", "{folder}", "--only", "encoding=alibi"], "'none' to compare with"),
-        (["distance", "{folder}", "--reference", "nope"], "'none'"),
+        (["distance", "{folder}", "--reference", "xpos"], "'xpos' to compare with; known"),
         (["heads", "{folder}", "--lengths", "4-60"], "choose --lengths up to"),
         (["probes", "{folder}", "--lengths", "2-4"], "choose greater --lengths"),
         (["probes", "{folder}", "--count", "1"], "greater --count"),

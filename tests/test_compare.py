@@ -26,7 +26,7 @@ QUICKSTART = Path(__file__).parent.parent / "results/quickstart"
 def printed(results: Results, checkpoint: str = "last") -> str:
     console = Console(width=100)
     with console.capture() as capture:
-        for thing in comparison_tables(compare(results, checkpoint)):
+        for thing in comparison_tables(compare(results, checkpoint), results):
             console.print(thing)
     assert all(len(line) <= 100 for line in capture.get().splitlines())
     return " ".join(capture.get().split())

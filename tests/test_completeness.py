@@ -80,7 +80,7 @@ def test_words() -> None:
 
 def test_it_is_said_first_everywhere(few: Results, tmp_path: Path) -> None:
     assert printed(show_tables(few))[0] == LINE
-    assert printed(comparison_tables(compare(few)))[0] == LINE
+    assert printed(comparison_tables(compare(few), few))[0] == LINE
     markdown = write_report(few, tmp_path / "r.md").read_text()
     assert f"**{LINE}.**" in markdown.split("## ")[0]
     summary = few.study["summary"]

@@ -15,7 +15,7 @@ import pytest
 import torch
 import typer
 
-from lengthwise import registry
+from lengthwise import registry, words
 from lengthwise.cli.main import app
 from lengthwise.configuration import SHORT_NAMES
 from lengthwise.encodings.card import CardKind
@@ -58,8 +58,11 @@ def commands(page: Path) -> list[str]:
 
 def parse(line: str) -> None:
     """Parses a command without doing it; raises where a subcommand, an option or a value is not there."""
-    words = shlex.split(line, comments=True)[1:]
+    words = shlex.split(re.split(r"\s(?:\||2?>)", line)[0], comments=True)[1:]  # up to a pipe
     command: Any = typer.main.get_command(app)
+    if words[0].startswith("-"):  # of the program itself
+        command.make_context("lengthwise", words, resilient_parsing=True)
+        return
     while hasattr(command, "commands"):
         name = words.pop(0)
         assert name in command.commands, f"{line}: there is no {name}"
@@ -125,6 +128,18 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     execute("\n".join(programs), tmp_path)
 
 
+def test_the_documented_study_of_lines_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lengthwise.context_extension.extension_study import load_extension_study, parts
+
+    write_files(ROOT / "docs/context-extension.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    studies = load_extension_study("mine.toml")
+    names = ["rotary", "yarn", "yarn for 2x, trained", "yarn for 4x, trained"]
+    assert [[line.name for line in study.all_lines] for study in studies] == [names, names]
+    folders = [part.folder.as_posix() for part in parts(studies, Path("out"))]
+    assert folders == [f"out/width={width}/seed-{seed}" for width in (64, 128) for seed in (1, 2)]
+
+
 def test_the_second_solution_solves_the_documented_task(tmp_path: Path) -> None:
     write_files(ROOT / "docs/adding-a-task.md", tmp_path)
     program = """
@@ -137,9 +152,11 @@ assert all(solution(prompt) == target for prompt, target in pairs)
 
 
 def test_the_documented_study_has_as_many_runs_as_it_says() -> None:
-    text, _ = blocks(ROOT / "docs/adding-a-study.md", "toml")
-    assert "These are 2 x 3 x 3 = 18 runs" in (ROOT / "docs/adding-a-study.md").read_text()
-    assert len(study_from({"name": "mine", **tomllib.loads(text)}).runs()) == 18
+    mine, grid, _ = blocks(ROOT / "docs/adding-a-study.md", "toml")
+    said = (ROOT / "docs/adding-a-study.md").read_text()
+    assert "These are 2 x 3 x 3 = 18 runs" in said and "These are 3 x 2 x 2 x 2 = 24 runs" in said
+    assert len(study_from({"name": "mine", **tomllib.loads(mine)}).runs()) == 18
+    assert len(study_from({"name": "grid", **tomllib.loads(grid)}).runs()) == 24
 
 
 def test_every_documented_entry_of_encodings_can_be_read() -> None:
@@ -172,7 +189,7 @@ def test_the_page_of_studies_names_every_alias() -> None:
     text = (ROOT / "docs/adding-a-study.md").read_text().split("\n## Other names")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`.*?`) \| `(.*?)`", text, flags=re.MULTILINE)
     said = {alias: name for aliases, name in rows for alias in re.findall(r"`(.*?)`", aliases)}
-    assert said == {**registry.encodings.aliases, **registry.extensions.aliases, **SHORT_NAMES}
+    assert said == {**words.ENCODINGS, **words.EXTENSIONS, **words.TASKS, **words.MIXERS, **SHORT_NAMES}
 
 
 def test_the_page_of_studies_names_every_scratchpad_and_every_task_with_steps() -> None:

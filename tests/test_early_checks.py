@@ -340,7 +340,7 @@ def test_a_folder_in_which_nothing_can_be_found_is_refused(
 ) -> None:
     file = write("encodings/squared.py", ENCODING)
     monkeypatch.setenv("LENGTHWISE_PATH", str(file.parent))
-    none = "which holds no folder named tasks, encodings, placements, extensions or mixers"
+    none = "which holds no folder named tasks, encodings, placements, extensions, mixers, executors or trackers"
     told = rf"LENGTHWISE_PATH names '{file.parent}', {none}; "
     for found in (registry.tasks, registry.encodings, registry.placements, registry.extensions, registry.mixers):
         with pytest.raises(UserError, match=told + rf"did you mean '{tmp_path / 'mine'}'\?$"):

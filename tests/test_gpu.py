@@ -1,14 +1,21 @@
-"""What only a GPU can show: captured steps equal plain ones, alone and stacked, and come out the same."""
+"""What only a GPU can show: captured steps equal plain ones, alone and stacked, and come out the same.
+
+Those of training, and those of generation.
+"""
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from decoding_cases import CONFIGS, ends_apart, gaps, model_of, prompts_of
 
 from lengthwise import registry
+from lengthwise.evaluation.decoding import Decoding
+from lengthwise.evaluation.generate import generate
 from lengthwise.executors.local import run_study
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
@@ -173,3 +180,54 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:
     for file in files:
         other = tmp_path / "parts" / file.relative_to(tmp_path / "whole")
         assert file.read_bytes() == other.read_bytes()
+
+
+PUBLISHED = ("none", "sinusoidal", "learned", "t5", "alibi", "rotary")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "kernel") for name in sorted([*registry.encodings.names(), *registry.mixers.names()])),
+        *((name, "fused") for name in PUBLISHED),
+    ],
+)
+def test_captured_generation_equals_launched_and_eager(name: str, backend: Any, precision: str) -> None:
+    """The texts of the same steps launched one by one, and of a growing cache, but where two tokens are as likely. Rows
+    are dropped on the way, and there are several shapes."""
+    budget = 80
+    model, prompts, notes = model_of([{"name": name}], CONFIGS["llama-grouped"]).to(GPU), prompts_of(100), []
+    model.backend = backend
+    tokens, budgets = ends_apart(model, prompts, budget), [budget] * len(prompts)
+    captured, launched = (Decoding(model, precision, notes.append) for _ in range(2))
+    assert launched.graphs is not None and captured.graphs is not None
+    launched.graphs.captures = False
+    expected = generate(captured.model, prompts, tokens, budget)
+    found = captured.generate(prompts, tokens, budgets)
+    graphs, replayed = dict(captured.graphs.graphs), captured.graphs.replayed
+    again = captured.generate(prompts, tokens, budgets)
+    plain = launched.generate(prompts, tokens, budgets)
+    assert not captured.why_eager and captured.parts == [100]
+    if notes and name not in PUBLISHED:
+        warnings.warn(f"{name}: {notes[0]}", stacklevel=1)
+    else:
+        assert captured.way == "captured" and not notes
+        assert replayed > 0 and captured.graphs.replayed > 2 * replayed  # what was launched at first, too
+        assert captured.graphs.graphs.keys() == graphs.keys()
+        assert all(captured.graphs.graphs[shape] is graph for shape, graph in graphs.items() if graph is not None)
+    for what, other in (("again", again), ("launched", plain), ("eager", expected)):
+        apart = gaps(captured.model, prompts, found, other)
+        assert max(apart, default=0.0) < (1e-3 if precision == "fp32" else 0.1), (what, apart)
+        if apart and what != "eager":  # the same kernels in the same shapes
+            warnings.warn(f"{name} {precision}: {len(apart)} texts are not the same {what}", stacklevel=1)
+
+
+def test_memory_says_how_many_texts_are_continued_together() -> None:
+    model = model_of([{"name": "none"}]).to(GPU)
+    decoding = Decoding(model)
+    prompts = prompts_of(300)
+    decoding.generate(prompts, ends_apart(model, prompts, 20), [20] * len(prompts))
+    assert decoding.parts == [300]
+    few, many = decoding._fitting(2**16), decoding._fitting(2**8)
+    assert 1 <= few < many and many > 4096

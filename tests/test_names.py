@@ -53,9 +53,9 @@ def test_runs_that_shared_a_folder_earlier_are_no_doubles(tmp_path: Path) -> Non
         folder = tmp_path / "copy.repeat" / "_" / f"seed-1-{fingerprint}"
         folder.mkdir(parents=True)
         write_json(folder / "run.json", {"name": f"copy.repeat/{label}/seed-1"})
-    directory.refuse_doubles({("copy.repeat", "α", 1): directory.run("copy.repeat", "α", 1, "a")})
+    directory.refuse_doubles({("copy.repeat", "α", 1, ""): directory.run("copy.repeat", "α", 1, "a")})
     with pytest.raises(UserError, match=r"already holds copy.repeat/β/seed-1 with other settings"):
-        directory.refuse_doubles({("copy.repeat", "β", 1): directory.run("copy.repeat", "β", 1, "c")})
+        directory.refuse_doubles({("copy.repeat", "β", 1, ""): directory.run("copy.repeat", "β", 1, "c")})
 
 
 def test_places_never_leave_the_folder() -> None:

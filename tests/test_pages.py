@@ -1,26 +1,16 @@
 """Pages that are made from committed results say what the rows say, and nothing that nobody computed."""
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from conftest import slow
+from conftest import load_script, slow
 from drawings import assert_same_drawing
 
 ROOT = Path(__file__).parent.parent
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("render", ROOT / "docs/pages/render.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PAGES = _load()
+PAGES = load_script("docs/pages/render.py")
 
 
 DRAWN = [*(page for page in PAGES.PAGES.values() if page.name != "README.md"), *PAGES.PICTURES]

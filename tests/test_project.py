@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def test_readme_names_files_that_exist() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_readme_commands_run(command: str, tmp_path: Path) -> None:
-    words = command.split()
+    words = shlex.split(command)
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
         return
@@ -54,7 +55,8 @@ def test_readme_commands_run(command: str, tmp_path: Path) -> None:
     if words[1] == "run":  # the same command, only short
         words += ["--set", "training.steps=2", "--set", "seeds=[1]", "--set", "encodings=['none']"]
     else:
-        shutil.copytree(ROOT / "results/quickstart", tmp_path / "runs/quickstart")
+        for folder in {"runs/quickstart", *re.findall(r"\bruns/\w+", command)}:  # as commands before it left them
+            shutil.copytree(ROOT / "results/quickstart", tmp_path / folder)
     done = subprocess.run(
         [sys.executable, "-c", "from lengthwise.cli import main; main()", *words[1:]],
         cwd=tmp_path,
@@ -185,7 +187,7 @@ def test_the_extended_pair_does_what_its_page_says(tmp_path: Path) -> None:
             ratio = rows.ratio(line, times)
             assert ratio is not None
             assert cell.split()[0].replace(",", "") in (ratio_words(ratio), f"{ratio:.0f}"), (name, times)
-    write_extension_report(folder, tmp_path / "context-extension.svg")
+    write_extension_report([folder], tmp_path / "context-extension.svg")
     assert_same_drawing(
         (tmp_path / "context-extension.svg").read_text(), (ROOT / "docs/pictures/context-extension.svg").read_text()
     )

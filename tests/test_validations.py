@@ -12,6 +12,8 @@ from rich.console import Console
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.records.validations import exceeds, mean_swing, swing, validations
 from lengthwise.report.figures import gallery
+from lengthwise.report.figures.drawing import Scale
+from lengthwise.report.figures.panels import BOTTOM, LEFT, RIGHT, TOP
 from lengthwise.report.figures.step_curves import spoken, steps_figure, steps_panel
 from lengthwise.report.model import summaries, swings
 from lengthwise.report.model.accuracy_tables import pair_table, pair_tables
@@ -140,8 +142,18 @@ def test_final_answers_are_not_marked_by_what_whole_texts_do() -> None:
     assert answers and texts and (answers.swings, texts.swings) == (False, True)
 
 
+def read_back(places: str, last: int) -> list[tuple[int, float]]:
+    """Steps and accuracies of places in a panel whose last step is `last`."""
+    across, up = Scale((0, last), (LEFT, RIGHT)), Scale((0, 1), (BOTTOM, TOP))
+    found = [tuple(map(float, place.split(","))) for place in re.findall(r"[\d.]+,[\d.]+", places)]
+    return [
+        (round(last * (x - across(0)) / (across(last) - across(0))), round((y - up(0)) / (up(1) - up(0)), 2))
+        for x, y in found
+    ]
+
+
 def test_lines_over_steps_are_where_the_accuracies_are() -> None:
-    """Steps 100 and 200 are at 140 and 244; accuracies 0, 0.25, 0.5, 0.75, 1 at 158, 126, 94, 62, 30."""
+    """Read back from where the axes of a panel are: step 0 to the last one across, accuracy 0 to 1 upwards."""
     unseen = {("a", "none", 1): 0.5, ("a", "none", 2): 0.5}
     seen = {
         ("a", "none", 1): [
@@ -158,13 +170,14 @@ def test_lines_over_steps_are_where_the_accuracies_are() -> None:
     body = steps_panel(steps, ["none"]).body
     drawn = re.findall(r'<g data-encoding="none"><path d="([^"]*)"([^>]*)/>', body)
     kinds = [re.findall(r'class="(\w+)"', attributes) for _, attributes in drawn]
-    assert [(places, *(kind or [""])) for (places, _), kind in zip(drawn, kinds, strict=True)] == [
-        ("M140,94L244,30", "validation"),
-        ("M140,158L244,126", "seeds"),
-        ("M140,94L244,62", "seeds"),
-        ("M140,126L244,94", ""),
+    assert [(read_back(places, 200), *(kind or [""])) for (places, _), kind in zip(drawn, kinds, strict=True)] == [
+        ([(100, 0.5), (200, 1.0)], "validation"),
+        ([(100, 0.0), (200, 0.25)], "seeds"),
+        ([(100, 0.5), (200, 0.75)], "seeds"),
+        ([(100, 0.25), (200, 0.5)], ""),
     ]
-    assert re.findall(r"translate\(([\d.,]+)\)scale\(3\)", body) == ["140,126", "244,94"], "a shape at each mean"
+    shapes = " ".join(re.findall(r"translate\(([\d.,]+)\)scale\(3\)", body))
+    assert read_back(shapes, 200) == [(100, 0.25), (200, 0.5)], "a shape at each mean"
     dashed, *others = re.findall(r"<g data-encoding.*?</g>", body)
     assert "stroke-dasharray" in dashed and not any("stroke-dasharray" in each for each in others)
     assert spoken(steps) == (
@@ -176,8 +189,10 @@ def test_lines_over_steps_are_where_the_accuracies_are() -> None:
 def test_many_validations_have_fewer_shapes() -> None:
     unseen = {("a", "none", 1): 0.5}
     (steps,) = steps_of(made(unseen, ["none"], validations={("a", "none", 1): watched(*[0.5] * 40)}))
-    places = re.findall(r"translate\(([\d.]+),94\)", steps_panel(steps, ["none"]).body)
-    assert len(places) == 10 and places[-1] == "244", "every fourth, and the last"
+    shapes = " ".join(re.findall(r"translate\(([\d.,]+)\)scale", steps_panel(steps, ["none"]).body))
+    places = read_back(shapes, 4000)
+    assert {accuracy for _, accuracy in places} == {0.5}
+    assert [step for step, _ in places] == list(range(400, 4001, 400)), "every fourth, and the last"
 
 
 def test_a_seed_that_ends_early_does_not_move_the_mean() -> None:

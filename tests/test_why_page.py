@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from drawings import assert_same_drawing
+from conftest import load_script
 
 from lengthwise.records.findings import AnalysisRows, distance_label, load_analysis
 from lengthwise.records.rows import Results, load_results
-from lengthwise.report.export import write_report
 from lengthwise.report.model.attention_distances import comparisons
 from lengthwise.report.model.findings import relevant
 from lengthwise.report.model.first_errors import first_errors
@@ -158,26 +156,8 @@ def test_failures() -> None:
     assert [alibi[length].kinds["correct"] for length in (27, 30)] == [221, 221]
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    results, analysis = found("base")
-    return write_report(results, tmp_path_factory.mktemp("figures"), "svg", analysis)
-
-
-@pytest.mark.parametrize(
-    ("picture", "figure"),
-    [
-        ("distance", "attention-distance-same-seeds-scan"),
-        ("probes", "probes-scan"),
-        ("first-errors", "first-errors-scan"),
-    ],
-)
-def test_figures_are_of_the_committed_rows(drawn: Path, picture: str, figure: str) -> None:
-    shown = ROOT / f"docs/pictures/why-scan-{picture}.svg"
-    assert_same_drawing(shown.read_text(), (drawn / f"{figure}.svg").read_text())
-    assert f"(pictures/{shown.name})" in PAGE
-
-
-def test_every_picture_is_shown() -> None:
+def test_every_picture_is_drawn_from_rows_and_shown() -> None:
+    """`make pages` draws them, and test_pages.py compares."""
     shown = set(re.findall(r"\(pictures/([^)]*)\)", PAGE))
-    assert {file.name for file in (ROOT / "docs/pictures").glob("why-*")} == shown
+    made = {name for name in load_script("docs/pages/render.py").PICTURES if name.startswith("why-")}
+    assert {file.name for file in (ROOT / "docs/pictures").glob("why-*")} == shown == made

@@ -27,13 +27,16 @@ from lengthwise.records import published
 from lengthwise.records.claims import Claim, Number, judge_claim
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, score
 from lengthwise.records.completeness import missing
-from lengthwise.records.findings import read_findings
+from lengthwise.records.findings import load_analysis, read_findings
 from lengthwise.records.published import Score
 from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult, load_results
+from lengthwise.records.validations import mean_swing
+from lengthwise.report.figures.drawing import Figure
 from lengthwise.report.figures.gallery import figures
 from lengthwise.report.model import agreement
 from lengthwise.report.model.claim_tables import claim_table
+from lengthwise.report.model.findings import relevant
 from lengthwise.report.model.layouts import Layout, ahead, layouts
 from lengthwise.report.model.phrases import places as places_words
 from lengthwise.study import claim_of, shipped_studies
@@ -55,6 +58,11 @@ PICTURES = {
     "battery-by-length.svg": ("battery-small", "accuracy-by-length"),
     "layout-tiny.svg": ("layout-tiny", "accuracy-by-layout"),
     "layout.svg": ("layout", "accuracy-by-layout"),
+    "why-first-errors.svg": ("quickstart", "first-errors-copy.repeat"),
+    "why-first.svg": ("quickstart", "attention-first-copy.repeat"),
+    "why-scan-distance.svg": ("scan-attention", "attention-distance-same-seeds-scan"),
+    "why-scan-probes.svg": ("scan-attention", "probes-scan"),
+    "why-scan-first-errors.svg": ("scan-attention", "first-errors-scan"),
 }
 """File in docs/pictures -> results, and the figure of their report."""
 
@@ -79,6 +87,11 @@ def runs(name: str, task: str, encoding: str) -> list[RunResult]:
 def cell(name: str, task: str, encoding: str, checkpoint: str = "last", seen: bool = False) -> Score:
     """Accuracy on unseen (or seen) lengths: mean and standard deviation over seeds."""
     return score([run.accuracy(checkpoint, seen) for run in runs(name, task, encoding)])
+
+
+def swing_of(name: str, task: str, encoding: str) -> float | None:
+    """By how much accuracy on unseen lengths moves over the last validations; mean over seeds."""
+    return mean_swing(runs(name, task, encoding))
 
 
 def by_seed(name: str, task: str, encoding: str, checkpoint: str = "last") -> list[float]:
@@ -488,6 +501,7 @@ FUNCTIONS = (
     *(difference, place, finished, csv_rows, bias, read_json, layout_steps, bench, compared_table, order_table),
     *(agreement_table, paired_table, means_table, lengths_table, cells_where, correlation, given, setting, table),
     *(uniform_scales, wrong_copies, cpu_ratios, exchanged, hidden, counted_at_separator, layout_titles, layout_span),
+    swing_of,
     *(ahead_table, separator_table, Layout, claims, methods_table, presets_table),
     *(plus_minus, min, max, sum, len, range, round, sorted, zip, list, enumerate),
 )
@@ -519,8 +533,14 @@ def render(template: str) -> str:
 
 def picture(name: str) -> str:
     study, wanted = PICTURES[name]
-    (found,) = [each for each in figures(results(study)) if each.name == wanted]
-    return found.file()
+    return drawn(study)[wanted].file()
+
+
+@cache
+def drawn(study: str) -> dict[str, Figure]:
+    """Every figure of a study and of what was analyzed of it, by name."""
+    analysis = relevant(results(study), load_analysis(ROOT / "results" / study / "analysis"))
+    return {figure.name: figure for figure in figures(results(study), analysis)}
 
 
 def _and(words: Sequence[str]) -> str:

@@ -1,6 +1,5 @@
 """What each `lengthwise analyze` command does: what is not there yet is computed, then everything is shown."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from lengthwise import door
 from lengthwise.analysis import separator_tables, tables
 from lengthwise.analysis.analyzed_runs import AnalyzedRun, Pair, analyzed_runs, pairs
 from lengthwise.analysis.failures import anatomy, outcomes_of
@@ -22,9 +20,9 @@ from lengthwise.analysis.model_adapter import (
     ModelAdapter,
     is_hugging_face,
     open_hugging_face,
-    open_tokenizer,
 )
 from lengthwise.analysis.separator import SeparatorAnalysis, with_separator
+from lengthwise.data.lengths import read_lengths
 from lengthwise.errors import UserError
 from lengthwise.executors.local import WIDE, one_thread
 from lengthwise.leftovers import clear_leftovers
@@ -43,8 +41,6 @@ from lengthwise.runtime import choose_device
 
 COUNTS = {"distance": 10, "heads": 10, "probes": 32, "failures": 100, **dict.fromkeys(SEPARATOR_KINDS, 32)}
 """Examples of each length, where nothing is said; 10 is the published number for distances."""
-LONGEST, MOST_LENGTHS = 100_000, 10_000
-"""Of what `--lengths` may name."""
 TEXT_LENGTHS = (64, 128)
 """Tokens, for models that know no task."""
 SHOWN = {
@@ -284,6 +280,8 @@ class Analysis:
         if self.wanted.text is None:
             material = repeated_material(source.vocabulary, count, lengths, trained)
         else:
+            from lengthwise.hub.loading import open_tokenizer
+
             tokenizer = open_tokenizer(self.wanted.runs)
             material = text_material(self.wanted.text, tokenizer, count, lengths, trained)
         material.require_positions(source.name, source.last_position)
@@ -308,18 +306,8 @@ def _accuracy_holds_until(subject: AnalyzedRun, material: Material) -> Row | Non
 
 
 def parse_lengths(text: str) -> list[int]:
-    """`5,10,20-24` -> 5, 10, 20, 21, 22, 23, 24; nothing for all."""
-    found: set[int] = set()
-    for part in text.split(",") if text.strip() else []:
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
-        first, last = (match[1], match[2] or match[1]) if match else ("0", "0")
-        if max(len(first), len(last)) > 9 or int(last) > LONGEST:
-            raise UserError(f"--lengths {door.visible(part.strip(), 40)!r}: lengths go up to {LONGEST:,}")
-        if not 1 <= int(first) <= int(last):
-            raise UserError(f"--lengths {door.visible(text, 100)!r} must look like 5,10,20-24")
-        found.update(range(int(first), int(last) + 1))
-    if len(found) > MOST_LENGTHS:
-        raise UserError(f"--lengths names {len(found):,} lengths; at most {MOST_LENGTHS:,} are looked at in a call")
+    """Those of `--lengths`, if their attention fits into memory; nothing for all."""
+    found = read_lengths(text)
     if found:  # the weights of one head are length x length
         require_memory(4 * max(found) ** 2, f"attention at length {max(found):,}", "choose shorter --lengths")
-    return sorted(found)
+    return found

@@ -12,8 +12,10 @@ import torch
 from lengthwise.analysis.model_adapter import DecoderAdapter, open_checkpoint
 from lengthwise.encodings.choice import EncodingChoice
 from lengthwise.errors import UserError, nearest
-from lengthwise.records.directory import RunDirectory, StudyDirectory
+from lengthwise.records.choosing import named
+from lengthwise.records.directory import RunDirectory
 from lengthwise.records.files import read_json, read_rows
+from lengthwise.records.finished import finished_directories
 from lengthwise.records.schema import DESCRIPTION, ROW, STUDY
 from lengthwise.selection import select
 from lengthwise.study import Run
@@ -72,19 +74,8 @@ class AnalyzedRun:
 
 def analyzed_runs(path: Path, only: str = "", checkpoint: str = "last") -> list[AnalyzedRun]:
     """The finished runs in a study's folder, in the order of the study."""
-    if not path.is_dir():
-        raise UserError(f"no such folder: {path}; it is made by `lengthwise run`")
-    directories = StudyDirectory(path).runs()
-    if not directories:
-        hint = "; collected results have no weights" if (path / "runs.jsonl").exists() else ""
-        raise UserError(f"{path} holds no runs to look into{hint}; name the folder that `lengthwise run` wrote")
-    found: dict[str, AnalyzedRun] = {}
-    for directory in directories:
-        if directory.is_finished:
-            subject = _subject(directory, checkpoint)
-            found[subject.run.name] = subject
-    if not found:
-        raise UserError(f"no run in {path} is finished yet; `lengthwise run` resumes it")
+    subjects = (_subject(directory, checkpoint) for directory in finished_directories(path))
+    found = {subject.run.name: subject for subject in subjects}
     chosen = [found[run.name] for run in select([subject.run for subject in found.values()], only)]
     if not chosen:
         raise UserError(f"--only {only!r} leaves no finished run of {path}")
@@ -119,6 +110,7 @@ def pairs(chosen: Sequence[AnalyzedRun], reference: str = "none", across_seeds: 
     reason alone. `across_seeds`: every encoding with the reference of the next seed, as far from it as the reference's
     own seeds are from each other. In the order of the references, so that each is opened once.
     """
+    reference = named(reference, "encoding", [subject.run.encoding.label for subject in chosen])
     found = list(_pairs(chosen, reference, across_seeds))
     if found:
         return found

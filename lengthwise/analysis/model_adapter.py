@@ -3,7 +3,6 @@
 Shape letters: B examples, H heads, T queries, S keys, D width, V vocabulary rows.
 """
 
-import importlib
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise import door
 from lengthwise.errors import UserError
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.trace import LayerTrace, Trace
 from lengthwise.placements.counting import WHOLE
 from lengthwise.training.checkpoint import load_model
-
-LARGEST = {
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers"), 1000),
-    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "head_dim"), 2**17),
-    **dict.fromkeys(("intermediate_size", "n_inner", "ffn_dim", "max_position_embeddings", "n_positions"), 2**24),
-    "vocab_size": 2**24,
-}
-"""What a config may say."""
 
 
 class Watch:
@@ -98,7 +88,7 @@ class HuggingFaceAdapter(ModelAdapter):
         config = model.config.get_text_config()
         self.layers, self.heads = config.num_hidden_layers, config.num_attention_heads
         self.width, self.vocabulary = config.hidden_size, config.vocab_size
-        self.last_position = _last_position(model)
+        self.last_position = last_position_of(model)
 
     @property
     def device(self) -> torch.device:
@@ -119,7 +109,7 @@ class HuggingFaceAdapter(ModelAdapter):
         return found.logits
 
 
-def _last_position(model: Any) -> int | None:
+def last_position_of(model: Any) -> int | None:
     """Where a table of absolute positions ends; rotary and its like have no table, whatever their config names."""
     names = ("wpe", "position_embeddings", "embed_positions")
     tables = [
@@ -161,45 +151,6 @@ def is_hugging_face(path: Path) -> bool:
 
 def open_hugging_face(path: Path, device: torch.device) -> HuggingFaceAdapter:
     """A model saved by `save_pretrained`."""
-    transformers = require_transformers()
-    refuse_absurd_config(path)
-    try:
-        # No code of the folder is run, and of pickled weights only tensors are read.
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False, attn_implementation="eager", dtype=torch.float32
-        )
-        return HuggingFaceAdapter(model.to(device), path.name)
-    except UserError:
-        raise
-    except Exception as error:  # the library raises whatever a mistyped config leads to
-        raise UserError(f"{path} holds no causal language model that can be read: {_first_line(error)}") from error
+    from lengthwise.hub.loading import open_causal_model
 
-
-def open_tokenizer(path: Path) -> Any:
-    try:
-        return require_transformers().AutoTokenizer.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
-        )
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{path} holds no tokenizer that can be read: {_first_line(error)}") from error
-
-
-def refuse_absurd_config(path: Path) -> None:
-    """Refuses a config whose model nobody could build, which the library would try."""
-    config = door.read_json(path / "config.json", most=door.SMALL)
-    for name, most in LARGEST.items():
-        if config.get(name) is not None:
-            door.Number(least=0, most=most, whole=True).checked(config[name], f"{path / 'config.json'}: {name}")
-
-
-def _first_line(error: Exception) -> str:
-    return door.visible((str(error).strip() or type(error).__name__).splitlines()[0], 300)
-
-
-def require_transformers() -> Any:
-    try:
-        return importlib.import_module("transformers")
-    except ImportError as error:
-        raise UserError("Hugging Face models need its library: pip install 'lengthwise[bench]'") from error
+    return HuggingFaceAdapter(open_causal_model(path, "fp32", "eager").to(device), path.name)
