@@ -290,9 +290,11 @@ def test_tables_in_files_have_at_most_120_columns(tmp_path: Path) -> None:
     wide = {key: f"{key}-{'x' * 12}" for key in commands.TRAINING}
     profile = {"kernel": "§" * 300, "calls": 12, "microseconds": 3.5, "share": 0.25}
     with (tmp_path / "table.txt").open("w") as file:
-        report = Report(Console(file=file), Console(quiet=True))
+        report = Report(console := Console(file=file), Console(quiet=True))
+        before = console.width
         report.show_rows([wide], commands.TRAINING)
         report.show_rows([profile], commands.PROFILE)
+    assert console.width == before, "it is everybody's"
     lines = (tmp_path / "table.txt").read_text().splitlines()
     assert 100 < max(map(len, lines)) <= 120
     words = " ".join(lines).split()

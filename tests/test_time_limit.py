@@ -66,6 +66,15 @@ def test_runs_of_other_lengths_are_expected_to_take_longer(monkeypatch: pytest.M
     assert limit.part_of(FleetPlan(tuple(short))) and limit.part_of(FleetPlan(tuple(long))) is None
 
 
+def test_starting_takes_small_fleets_as_long_as_large_ones() -> None:
+    limit = TimeLimit(minutes=10)
+    assert limit.expected(5.0) == 0.0, "nothing is known"
+    limit.taken += [(10.0, 12.0), (200.0, 72.0), (10.0, 11.0), (100.0, 20.0)]
+    assert limit.expected(10.0) == 12.0 and limit.expected(200.0) == 72.0
+    assert limit.expected(105.0) == pytest.approx(42.0), "halfway between the slowest, whatever faster ones say"
+    assert limit.expected(5.0) == pytest.approx(6.0) and limit.expected(400.0) == pytest.approx(144.0)
+
+
 def test_what_was_begun_is_handed_out_whatever_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = small_study(tasks=["copy.repeat"], encodings=["none"], seeds=[1, 2])
     begun, fresh = FleetPlan(tuple(study.runs()[:1])), FleetPlan(tuple(study.runs()[1:]))

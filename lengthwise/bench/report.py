@@ -61,10 +61,11 @@ class Report:
     def show_rows(self, rows: Sequence[Mapping[str, Any]], columns: Columns, title: str = "") -> None:
         if rows:
             table = to_terminal(table_of(rows, columns, title))
-            if not self.console.is_terminal:
-                self.console.width = WIDEST  # a file has room for more than the 80 that a console takes without one
-            self.console.print(table)
-            self.console.print()
+            console = self.console
+            if not console.is_terminal:  # a file has room for more than the 80 that a console takes without one
+                console = Console(file=console.file, quiet=console.quiet, width=WIDEST)
+            console.print(table)
+            console.print()
 
     def _write(self) -> None:
         if self.out is not None:

@@ -17,8 +17,8 @@ class TimeLimit:
     """
 
     minutes: float = math.inf
-    seconds_per_token: float = 0.0
-    """Of the slowest fleet that was finished; 0 where none was."""
+    taken: list[tuple[float, float]] = field(default_factory=list)
+    """Tokens that a finished fleet was trained on, and how many seconds it took."""
     ends: float = field(init=False)
     """In seconds of `time.monotonic`."""
 
@@ -32,13 +32,25 @@ class TimeLimit:
     def part_of(self, fleet: FleetPlan) -> FleetPlan | None:
         """As many runs of a fleet that nobody has begun as can be finished; None for not even one."""
         left, runs = self.ends - time.monotonic(), list(fleet.runs)
-        while runs and (left <= 0 or self.seconds_per_token * sum(map(_tokens, runs)) > left):
+        while runs and (left <= 0 or self.expected(sum(map(_tokens, runs))) > left):
             runs.pop()
         return None if not runs else fleet if len(runs) == len(fleet.runs) else FleetPlan(tuple(runs))
 
     def learn(self, fleet: FleetPlan, seconds: float) -> None:
-        """A fleet took so long, from being taken to its rows; the slowest is what others are expected to take."""
-        self.seconds_per_token = max(self.seconds_per_token, seconds / sum(map(_tokens, fleet.runs)))
+        """A fleet took so long, from being taken to its rows."""
+        self.taken.append((sum(map(_tokens, fleet.runs)), seconds))
+
+    def expected(self, tokens: float) -> float:
+        """Seconds that a fleet with so many tokens takes at most, by the slowest ones.
+
+        Starting takes a small fleet as long as a large one. So between two sizes it is what a line between the slowest
+        of each says; beyond the largest, time grows as tokens do.
+        """
+        known = [(0.0, 0.0), *self.taken]
+        if not self.taken or tokens > (largest := max(known)[0]):
+            return self.expected(largest) * tokens / largest if self.taken else 0.0
+        below, above = ([each for each in known if sign * (each[0] - tokens) >= 0] for sign in (-1, 1))
+        return max(s if u == t else s + (v - s) * (tokens - t) / (u - t) for t, s in below for u, v in above)
 
 
 def _tokens(run: Run) -> float:
