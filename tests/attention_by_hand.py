@@ -365,6 +365,14 @@ class Window(ByHand):
         return self.positions[t] - self.positions[s] < window
 
 
+class Chunks(ByHand):
+    def declare(self, layout: AttentionLayout) -> Contribution:
+        return Contribution(chunk=4)
+
+    def sees(self, head: int, t: int, s: int) -> bool:
+        return self.positions[t] // 4 == self.positions[s] // 4
+
+
 class ScoresAboveMean(ByHand):
     """Logits less their mean over the keys that a query sees, bent."""
 
@@ -486,6 +494,7 @@ PARTS: dict[str, ByHand] = {
     "bias by row and column": BiasByRowAndColumn(),
     "window": Window(3),
     "windows by head": Window((1, 4, 2, 7)),
+    "chunks": Chunks(),
     "scores above mean": ScoresAboveMean(),
     "scores squared": ScoresSquared(),
     "softmax plus one": SoftmaxPlusOne(),

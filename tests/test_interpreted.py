@@ -14,7 +14,14 @@ from conftest import INTERPRETED
 
 TESTS = Path(__file__).parent
 FILES = [
-    *("test_kernel", "test_kernel_biases", "test_kernel_declarations", "test_kernel_fleet", "test_capture"),
+    *(
+        "test_kernel",
+        "test_kernel_biases",
+        "test_kernel_normalizers",
+        "test_kernel_declarations",
+        "test_kernel_fleet",
+        "test_capture",
+    ),
     *("test_norm_kernel", "test_embedding_kernel", "test_loss_kernel", "test_decoding_kernels"),
     *("test_optimizer_kernel", "test_feed_forward_kernel", "test_running_sums_kernel", "test_gates_kernel"),
 ]

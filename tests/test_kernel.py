@@ -24,19 +24,24 @@ from lengthwise.kernels.dropout import kept
 
 def compile_kernels() -> None:
     kinds = dict.fromkeys(("table", "part", "lse", "delta", "turns", "row", "column", "drow", "dcolumn"), "*fp32")
+    kinds |= dict.fromkeys(("sink", "dsink"), "*fp32")
     kinds |= dict.fromkeys(("segments", "key", "numbers", "window"), "*i32") | {"scale": "fp32", "inverse": "fp32"}
     kinds |= dict.fromkeys(("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked"), "*bf16")
-    numbers = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "D": 48, "F": 96, "W": 16, "BLOCK": 256}
-    others = {"row", "column", "drow", "dcolumn", "window"}
+    numbers = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "D": 48, "F": 96, "W": 16, "BLOCK": 256, "PROGRAM": 0}
+    sinks = {"sink", "dsink"}
+    others = {"row", "column", "drow", "dcolumn", "window", *sinks}
     attending = [kernel._forward_whole, kernel._backward_whole, kernel_long._forward]
     attending += [kernel_long._backward_queries, kernel_long._backward_keys]
     # Rotations, a bias by distance and its gradient, biases of rows and columns or the columns' own, windows; nothing.
     for absent in (
-        *({"turns", *others}, {"table", "part", *others}, {"table", "part", "window"}),
-        *({"turns", "window", "column", "drow"}, set()),
+        *({"turns", *others}, {"table", "part", *others}, {"table", "part", "window", *sinks}),
+        *({"turns", "window", "column", "drow", *sinks}, set()),
     ):
         for function in attending:
             made(function, kinds, numbers, absent, num_warps=4)
+    for program in kernel.PROGRAMS.values():
+        for function in (kernel._forward_whole, kernel._backward_whole):
+            made(function, kinds, numbers | {"PROGRAM": program}, {"turns", "table", "part", *others}, num_warps=4)
     for function in (kernel_long._turn, drop._forward, drop._backward_kernel, picking._take, picking._put):
         made(function, kinds, numbers, num_warps=4)
 
@@ -274,12 +279,13 @@ class TestInterpreted:
         backward = torch.ops.lengthwise.attention_backward.default
 
         def one(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return backward(*(x[None] for x in tensors), None, None, 0.2, 0.25)
+            return backward(*(x[None] for x in tensors), None, None, 0.2, 0.25, kernel.PROGRAMS["softmax"])
 
         angles = torch.linspace(0, 3, 3 * 16 * 4).view(3, 1, 16, 4)
         biases = torch.linspace(-1, 1, 3 * 16).view(3, 1, 1, 16), torch.linspace(1, -2, 3 * 16).view(3, 1, 1, 16)
         window = torch.tensor([[3], [16], [7]], dtype=torch.int32)
-        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), turns_of(angles), key, *biases, window)
+        sink = torch.tensor([[0.5], [-1.0], [2.0]])
+        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), turns_of(angles), key, *biases, window, sink)
         alone = [one(*each) for each in zip(*arguments, strict=True)]
         expected = tuple(torch.stack(parts).double() for parts in zip(*alone, strict=True))
         close(vmap(one)(*arguments), expected, 1e-6)
@@ -305,5 +311,8 @@ class TestInterpreted:
         operator, joined = torch.ops.lengthwise.attention.default, torch.stack(heads(projected, 16), dim=3)
         row, column = (torch.linspace(-1, end, 32).view(2, 1, 1, 16).requires_grad_() for end in (1, 2))
         window = torch.tensor([[3], [16]], dtype=torch.int32)
-        for others in ((None, None, None), (row, column, window)):
-            torch.library.opcheck(operator, (joined, segments, table, None, key, *others, 0.1, 0.25))
+        sink = torch.tensor([[0.5], [-1.0]]).requires_grad_()
+        for others in ((None, None, None, None), (row, column, window, sink)):
+            torch.library.opcheck(operator, (joined, segments, table, None, key, *others, 0.1, 0.25, 0))
+        entmax = kernel.PROGRAMS["entmax"]
+        torch.library.opcheck(operator, (joined, segments, table, None, key, *[None] * 4, 0.1, 0.25, entmax))

@@ -43,6 +43,7 @@ PLACES = {
     "distance_bias": "logits, by distance",
     "row_column_bias": "logits, a number of the query and one of the key",
     "window": "which keys are seen",
+    "chunk": "which keys are seen",
     "score": "logits",
     "normalizer": "the weights, in place of the softmax",
     "output": "what heads found",
@@ -57,6 +58,7 @@ DERIVED = {
     "row_column_bias": "bias",
     "score": "bias",
     "window": "mask",
+    "chunk": "mask",
     "normalizer": "normalizer",
     "output": "output",
 }

@@ -213,6 +213,8 @@ class _Drawing:
     def mask(self) -> None:
         asked = self.asked
         hidden = asked.contribution.hidden_by_window(asked.layout)
+        if (elsewhere := asked.contribution.hidden_by_chunk(asked.layout)) is not None:
+            hidden = elsewhere if hidden is None else hidden | elsewhere
         if asked.contribution.score is not None and not self.depends(lambda each: each.scored_BHTS().isneginf()):
             by_score = asked.scored_BHTS().isneginf()
             if bool(by_score.any()):

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.card import Card
+from lengthwise.encodings.contribution import Normalizer
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.encodings.entmax import entmax_by_sorting
 
@@ -40,7 +41,7 @@ class Asentmax(Encoding):
         # The authors take the logarithm of the index + 2; counted are keys, so that packing changes nothing.
         logarithm_B1T = (layout.visible_BT + 1)[:, None].float().log()
         scale_BHT = 1 + F.softplus(beta_BHT) * logarithm_B1T ** (2 * gamma_BHT.tanh())
-        return Contribution(scale=scale_BHT[..., None], normalizer=self.weights)
+        return Contribution(scale=scale_BHT[..., None], normalizer=Normalizer(self.weights, "entmax"))
 
     def weights(self, logits_BHTS: Tensor, layout: AttentionLayout) -> Tensor:
         return entmax_by_sorting(logits_BHTS)

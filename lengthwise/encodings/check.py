@@ -239,6 +239,8 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
             f"a whole number from 1 up, or {H} of them",
             lambda x: _is_window(x) or (isinstance(x, tuple) and len(x) == H and all(map(_is_window, x))),
         )
+    if contribution.chunk is not None:
+        yield Question("chunk", lambda: contribution.chunk, "a whole number from 1 up", _is_window)
     logits_BHTS = _normal(B, H, T, S)
     if contribution.score is not None:
         scores = Scores(logits_BHTS, q_BHTK, k_BHSK, layout, geometry.logit_scale, contribution.bias(layout))

@@ -1,12 +1,8 @@
 """Chunked attention (as in Llama 4): positions are cut into chunks, and a query sees only keys of its own."""
 
-import math
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from lengthwise.encodings.card import Card
-from lengthwise.encodings.contribution import Scores
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -33,11 +29,4 @@ class Chunk(Encoding):
     config: Config
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        return Contribution(score=self.own_chunk)
-
-    def own_chunk(self, scores: Scores) -> Tensor:
-        query_BT, key_BS = (
-            positions.div(self.config.size, rounding_mode="floor")
-            for positions in (scores.layout.query_positions_BT, scores.layout.key_positions_BS)
-        )
-        return scores.logits_BHTS.masked_fill((query_BT[:, None, :, None] != key_BS[:, None, None]), -math.inf)
+        return Contribution(chunk=self.config.size)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lengthwise.encodings.contribution import Contribution, combine
+from lengthwise.encodings.contribution import Contribution, Normalizer, combine
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
 from lengthwise.encodings.gates import Gates
 
@@ -43,11 +43,10 @@ class Composition(Encoding):
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         found = [self._own(layout, index).contribution(method) for index, method in enumerate(self._parts())]
-        window = combine(found).window
-        if window is not None and layout.window is None:
-            # Who counts the keys that a query sees must know what a window hides.
-            said = layout.once(None, f"within {window}", dict)
-            return self.contribute(replace(layout, window=window, _said=said))
+        together = combine(found)
+        if (layout.window, layout.chunk) == (None, None) and (together.window, together.chunk) != (None, None):
+            # Who counts the keys that a query sees must know what a window or a chunk hides.
+            return self.contribute(layout.within(together.window, together.chunk))
         return combine([self._seeing_its_own(each, index) for index, each in enumerate(found)])
 
     def _own(self, layout: AttentionLayout, index: int) -> AttentionLayout:
@@ -59,11 +58,14 @@ class Composition(Encoding):
 
     def _seeing_its_own(self, contribution: Contribution, index: int) -> Contribution:
         """What is called later is shown the layout of its method, too."""
-        score, normalizer, output = contribution.score, contribution.normalizer, contribution.output
+        score, found, output = contribution.score, contribution.normalizer, contribution.output
+        normalizer = found and (lambda logits, layout: found(logits, self._own(layout, index)))
+        if isinstance(found, Normalizer) and normalizer is not None:
+            normalizer = replace(found, weights=normalizer)
         return replace(
             contribution,
             score=score and (lambda scores: score(replace(scores, layout=self._own(scores.layout, index)))),
-            normalizer=normalizer and (lambda logits, layout: normalizer(logits, self._own(layout, index))),
+            normalizer=normalizer,
             output=output and (lambda mixed, layout: output(mixed, self._own(layout, index))),
         )
 

@@ -78,6 +78,20 @@ class RowColumnBias:
 
 
 @dataclass(frozen=True)
+class Normalizer:
+    """What makes weights of logits in place of the softmax, and what a kernel may know it by."""
+
+    weights: Callable[[Tensor, AttentionLayout], Tensor]
+    """Logits (B, H, T, S), -inf where a key is hidden, to weights."""
+    program: Literal["entmax", "stick-breaking", "sink"]
+    """`entmax`: that of alpha 1.5; `sink`: a softmax with `logit_H` among its logits, which has no value."""
+    logit_H: Tensor | None = None
+
+    def __call__(self, logits_BHTS: Tensor, layout: AttentionLayout) -> Tensor:
+        return self.weights(logits_BHTS, layout)
+
+
+@dataclass(frozen=True)
 class Scores:
     """What a change of scores may read."""
 
@@ -113,10 +127,13 @@ class Contribution:
     row_column_bias: RowColumnBias | None = None
     window: int | tuple[int, ...] | None = None
     """Keys at this distance and beyond are hidden; one number for all heads, or one for each."""
+    chunk: int | None = None
+    """Positions are cut into chunks of this size; keys of another chunk than the query's are hidden."""
     score: Callable[[Scores], Tensor] | None = None
     """Any other change of logits: to (B, H, T, S) in fp32."""
-    normalizer: Callable[[Tensor, AttentionLayout], Tensor] | None = None
-    """Logits (B, H, T, S), -inf where a key is hidden, to weights; by default the softmax."""
+    normalizer: Normalizer | Callable[[Tensor, AttentionLayout], Tensor] | None = None
+    """Logits (B, H, T, S), -inf where a key is hidden, to weights; by default the softmax. A `Normalizer` may be
+    fused, any other function is called."""
     output: Callable[[Tensor, AttentionLayout], Tensor] | None = None
     """Changes the mixed values (B, H, T, K)."""
 
@@ -134,6 +151,10 @@ class Contribution:
             both = self.row_column_bias.row_BHT[..., None] + self.row_column_bias.of_keys_BHS[..., None, :]
             found = both if found is None else found + both
         return found
+
+    def hidden_by_chunk(self, layout: AttentionLayout) -> Tensor | None:
+        """True where a key is of another chunk than the query: (B, 1, T, S)."""
+        return None if self.chunk is None else layout.elsewhere_BTS(self.chunk)[:, None]
 
     def hidden_by_window(self, layout: AttentionLayout) -> Tensor | None:
         """True where a window hides a key: (B, 1 or H, T, S)."""
@@ -157,7 +178,7 @@ def combine(contributions: Sequence[Contribution]) -> Contribution:
     """
     result = NOTHING
     for each in contributions:
-        for name in ("rotation", "normalizer"):
+        for name in ("rotation", "normalizer", "chunk"):
             if getattr(result, name) is not None and getattr(each, name) is not None:
                 raise UserError(f"two methods of one layer have a {name}; only one of them can")
         result = Contribution(
@@ -168,6 +189,7 @@ def combine(contributions: Sequence[Contribution]) -> Contribution:
             distance_bias=_sum_by_distance(result.distance_bias, each.distance_bias),
             row_column_bias=_sum_by_row(result.row_column_bias, each.row_column_bias),
             window=_smaller(result.window, each.window),
+            chunk=result.chunk if each.chunk is None else each.chunk,
             score=_both_scores(result.score, each.score),
             normalizer=each.normalizer or result.normalizer,
             output=_one_after_the_other(result.output, each.output),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.encodings.card import Card
+from lengthwise.encodings.contribution import Normalizer
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 HALVINGS = 40
@@ -39,6 +40,8 @@ class Entmax(Encoding):
     config: Config
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
+        if self.config.alpha == 1.5:
+            return Contribution(normalizer=Normalizer(self.normalizer, "entmax"))
         return Contribution(normalizer=self.normalizer)
 
     def normalizer(self, logits_BHTS: Tensor, layout: AttentionLayout) -> Tensor:

@@ -61,6 +61,8 @@ class AttentionLayout:
     """Which keys the queries are, by index; None for the last ones. See `own_key_T`."""
     window: int | tuple[int, ...] | None = None
     """Keys at this distance and beyond are hidden by another method of the layer; see `Contribution.window`."""
+    chunk: int | None = None
+    """Keys of another chunk are hidden by another method of the layer; see `Contribution.chunk`."""
     key_places_BS: Tensor | None = None
     """What `places_BS` are, where keys do not show it: the first ones of a sequence may be gone from a cache."""
     own_values: Callable[[], Tensor] | None = None
@@ -97,11 +99,11 @@ class AttentionLayout:
 
     @property
     def visible_BT(self) -> Tensor:
-        """How many keys each query sees, itself among them, within the window of another method of the layer."""
+        """How many keys each query sees, itself among them, within what other methods of the layer hide."""
         return self.once(None, "visible", self._visible)
 
     def _visible(self) -> Tensor:
-        if self.hide is None and self.causal and self.window is None:
+        if self.hide is None and self.causal and self.window is None and self.chunk is None:
             return self.own_key_T[None] + 1
         if not self.in_parts:
             return self.seen_BTS().sum(-1)
@@ -111,15 +113,25 @@ class AttentionLayout:
         return torch.cat([self.queries(index_Q).seen_BTS().sum(-1) for index_Q in some], dim=1)
 
     def seen_BTS(self) -> Tensor:
-        """`mask_BTS` within the window of another method of the layer."""
+        """`mask_BTS` within the window and the chunks of other methods of the layer."""
+        seen_BTS = self.mask_BTS()
+        if self.chunk is not None:
+            seen_BTS = seen_BTS & ~self.elsewhere_BTS(self.chunk)
         if self.window is None:
-            return self.mask_BTS()
+            return seen_BTS
         if not isinstance(self.window, int):
             raise UserError(
                 "windows that differ between heads hide different keys for each head; a method that asks which keys "
                 "are seen cannot be in the same layer"
             )
-        return self.mask_BTS() & (self.distances_BTS < self.window)
+        return seen_BTS & (self.distances_BTS < self.window)
+
+    def elsewhere_BTS(self, chunk: int) -> Tensor:
+        """Where a key is of another chunk of positions than the query."""
+        query_BT, key_BS = (
+            each.div(chunk, rounding_mode="floor") for each in (self.query_positions_BT, self.key_positions_BS)
+        )
+        return query_BT[:, :, None] != key_BS[:, None]
 
     @property
     def places_BS(self) -> Tensor:
@@ -197,6 +209,13 @@ class AttentionLayout:
         later_SS = (index_S[:, None] > index_S)[None]
         segments_BS = self.key_segments_BS
         return later_SS if segments_BS is None else later_SS & (segments_BS[:, :, None] == segments_BS[:, None])
+
+    def within(self, window: int | tuple[int, ...] | None, chunk: int | None) -> "AttentionLayout":
+        """The same pass, as those see it who ask which keys are seen where other methods hide some."""
+        if window is None and chunk is None:
+            return self
+        said = self.once(None, f"within {window}, {chunk}", dict)
+        return replace(self, window=window, chunk=chunk, _said=said)
 
     def at_layer(self, layer: int, layer_input_BTD: Tensor, token_numbers_BSC: Tensor | None) -> "AttentionLayout":
         """The same pass, as a layer sees it."""

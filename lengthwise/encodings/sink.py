@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.encodings.card import Card
+from lengthwise.encodings.contribution import Normalizer
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -39,7 +40,7 @@ class Sink(Encoding):
         return self.config.deviation
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        return Contribution(normalizer=self.with_sink)
+        return Contribution(normalizer=Normalizer(self.with_sink, "sink", self.logit_H.float()))
 
     def with_sink(self, logits_BHTS: Tensor, layout: AttentionLayout) -> Tensor:
         sink_BHT1 = self.logit_H.float()[:, None, None].expand(*logits_BHTS.shape[:3], 1)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lengthwise.encodings.card import Card
+from lengthwise.encodings.contribution import Normalizer
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding
 
 
@@ -23,7 +24,7 @@ class StickBreaking(Encoding):
     )
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        return Contribution(normalizer=self.broken)
+        return Contribution(normalizer=Normalizer(self.broken, "stick-breaking"))
 
     def broken(self, logits_BHTS: Tensor, layout: AttentionLayout) -> Tensor:
         """Weights sum to less than one: what no key took is dropped. A token sees itself, first of all keys."""

@@ -9,6 +9,7 @@ import importlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -221,7 +222,7 @@ class Board:
 
     def __init__(self) -> None:
         self.said: list[Said] = []
-        self.seconds_per_token = 0.0
+        self.taken: list[tuple[float, float]] = []
 
     def say(self, said: list[Said]) -> None:
         self.said += said
@@ -230,9 +231,10 @@ class Board:
         said, self.said = self.said, []
         return said
 
-    def learn(self, seconds_per_token: float = 0.0) -> float:
-        self.seconds_per_token = max(self.seconds_per_token, seconds_per_token)
-        return self.seconds_per_token
+    def learn(self, taken: Sequence[tuple[float, float]] = ()) -> list[tuple[float, float]]:
+        """What all tasks know so far: see `TimeLimit.taken`."""
+        self.taken += taken
+        return self.taken
 
 
 def train_next(setting: dict[str, Any], board: Any, number: int, after: str) -> bool:
@@ -269,9 +271,9 @@ def _train_next(setting: dict[str, Any], ray: Any, board: Any, say: "_Speaker", 
     wanted = set(setting["runs"])
     directory, device = StudyDirectory(folder), torch.device(setting["device"])
     minutes = math.inf if setting["ends"] is None else (setting["ends"] - time.time()) / 60
-    limit = TimeLimit(minutes)
+    limit, known = TimeLimit(minutes), []
     with suppress(ray.exceptions.RayActorError):
-        limit.seconds_per_token = ray.get(board.learn.remote())
+        limit.taken = list(known := ray.get(board.learn.remote()))
     runs = [run for run in every if run.fingerprint in wanted]
     claims = Claims(runs, directory, setting["largest"], device.type, every, limit)
     _wait_for(directory, after)
@@ -285,7 +287,7 @@ def _train_next(setting: dict[str, Any], ray: Any, board: Any, say: "_Speaker", 
             train_fleet(fleet, directory, device, listener, setting["save_every"], limit.ends)
         except KeyboardInterrupt:  # the time is up, or somebody asked; what was reached is saved
             return True
-    board.learn.remote(limit.seconds_per_token)
+    board.learn.remote(limit.taken[len(known) :])
     return True
 
 

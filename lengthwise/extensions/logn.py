@@ -25,7 +25,7 @@ class LognExtension(Extension):
     config: Config
 
     def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:
-        within = layout if contribution.window is None else replace(layout, window=contribution.window, _said={})
+        within = layout.within(contribution.window, contribution.chunk)
         trained = math.log(max(2, geometry.trained_context))
         factor_B1T1 = within.visible_BT[:, None, :, None].float().log() / trained
         factor_B1T1 = factor_B1T1 if self.config.below else factor_B1T1.clamp(min=1)

@@ -32,7 +32,7 @@ class SsmaxExtension(Extension):
     config: Config
 
     def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:
-        within = layout if contribution.window is None else replace(layout, window=contribution.window, _said={})
+        within = layout.within(contribution.window, contribution.chunk)
         s, b = self.config.s, self.config.b
         if s is None:
             s = (1 - b) / math.log(max(2, geometry.trained_context))

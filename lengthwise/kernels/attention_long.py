@@ -47,6 +47,7 @@ def forward(
     row: Tensor | None,
     column: Tensor | None,
     window: Tensor | None,
+    sink: Tensor | None,
     out: Tensor,
     lse: Tensor,
     strides: tuple[int, ...],
@@ -57,7 +58,7 @@ def forward(
     N, R, L, H, K = q.shape
     B = _block(q)
     shapes = (scale, *drop, L, H, K, B)
-    inputs = (q, k, v, segments, table, key, row, column, window)
+    inputs = (q, k, v, segments, table, key, row, column, window, sink)
     _forward[L // B * H, R, N](*inputs, out, lse, *strides, *shapes, num_warps=4)
 
 
@@ -68,14 +69,14 @@ def backward(
     strides: tuple[int, ...],
     scale: float,
     drop: tuple[int, float],
-) -> Tensor | None:
+) -> tuple[Tensor | None, Tensor | None]:
     """Writes the gradients of queries, keys, values, rows and columns; returns that of the table for each row of a
-    batch: (N, R, H, T).
+    batch, (N, R, H, T), and of the sinks for each block of queries of a row, (N, R, H, blocks).
 
-    `inputs`: q, k, v, segments, table, turns, key, row, column, window, and the gradient of the output. Queries and
-    keys have been rotated by `turns`; their gradients are rotated back.
+    `inputs`: q, k, v, segments, table, turns, key, row, column, window, sink, and the gradient of the output. Queries
+    and keys have been rotated by `turns`; their gradients are rotated back.
     """
-    q, table, turns = inputs[0], inputs[4], inputs[5]
+    q, table, turns, sink = inputs[0], inputs[4], inputs[5], inputs[10]
     (out, lse), (dq, dk, dv, drow, dcolumn) = saved, gradients
     N, R, L, H, K = q.shape
     B = _block(q)
@@ -84,9 +85,10 @@ def backward(
     delta = lse.new_empty(lse.shape)
     # A block of queries knows no distance beyond its last token: those places stay 0.
     part = None if table is None else table.new_zeros((N, R, H, L // B, L))
-    _backward_queries[grid](*inputs, out, lse, delta, dq, part, drow, *strides, *shapes, num_warps=4)
+    dsink = None if sink is None else sink.new_empty((N, R, H, L // B))
+    _backward_queries[grid](*inputs, out, lse, delta, dq, part, drow, dsink, *strides, *shapes, num_warps=4)
     _backward_keys[grid](*inputs, lse, delta, dk, dv, dcolumn, *strides, *shapes, num_warps=4)
-    return None if part is None else part.sum(3)
+    return None if part is None else part.sum(3), dsink
 
 
 @jit
@@ -110,7 +112,7 @@ def _turn(
 
 @jit
 def _forward(
-    q, k, v, segments, table, key, row, column, window, out, lse,
+    q, k, v, segments, table, key, row, column, window, sink, out, lse,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, threshold, inverse, L,
     H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -136,6 +138,8 @@ def _forward(
         begin = first_block(first, tl.load(window), B)
     # A finite start: a block without a single visible key must not subtract infinities.
     highest_T = tl.full((B,), -1e30, tl.float32)
+    if sink is not None:
+        highest_T = tl.maximum(highest_T, tl.load(sink + n * H + h))
     total_T = tl.zeros((B,), tl.float32)
     mixed_TK = tl.zeros((B, K), tl.float32)
     for start in range(begin, first + B, B):
@@ -155,6 +159,8 @@ def _forward(
         mixed_TK = mixed_TK * shrink_T[:, None]
         mixed_TK += tl.dot(weights_TS.to(v_SK.dtype), v_SK, input_precision="tf32x3")
         highest_T = higher_T
+    if sink is not None:
+        total_T += tl.exp(tl.load(sink + n * H + h) - highest_T)
     place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     tl.store(out + place_TK, (mixed_TK / total_T[:, None]).to(q_TK.dtype))
     tl.store(lse + line * L + t_T, highest_T + tl.log(total_T))
@@ -162,7 +168,7 @@ def _forward(
 
 @jit
 def _backward_queries(
-    q, k, v, segments, table, turns, key, row, column, window, grad, out, lse, delta, dq, part, drow,
+    q, k, v, segments, table, turns, key, row, column, window, sink, grad, out, lse, delta, dq, part, drow, dsink,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L,
     P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -181,6 +187,9 @@ def _backward_queries(
     delta_T = tl.sum(tl.load(out + place_TK).to(tl.float32) * grad_TK.to(tl.float32), 1)
     tl.store(delta + line * L + t_T, delta_T)
     lse_T = tl.load(lse + line * L + t_T)
+    if dsink is not None:  # its value is nothing
+        sunk_T = tl.exp(tl.load(sink + n * H + h) - lse_T) * delta_T
+        tl.store(dsink + line * (L // B) + first // B, -tl.sum(sunk_T, 0))
     segment_T = tl.load(segments + t_T)
     if table is not None:
         table += n * table_N + h * table_H
@@ -228,7 +237,7 @@ def _backward_queries(
 
 @jit
 def _backward_keys(
-    q, k, v, segments, table, turns, key, row, column, window, grad, lse, delta, dk, dv, dcolumn,
+    q, k, v, segments, table, turns, key, row, column, window, sink, grad, lse, delta, dk, dv, dcolumn,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L,
     P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,

@@ -84,6 +84,59 @@ def masked_logits(q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, row, column
 
 
 @jit
+def weights_of(logits_TS, sink, PROGRAM: tl.constexpr):
+    """Logits of whole rows to weights, by the program of a normaliser: see `attention.PROGRAMS`."""
+    if PROGRAM == 1:  # 1.5-entmax
+        half_TS = logits_TS * 0.5
+        half_TS -= tl.max(half_TS, 1)[:, None]
+        # Newton's method for the tau at which weights sum to one: the sum is convex and falls, so from the left every
+        # step stays left of tau. It halves what is missing at first, and doubles the digits then.
+        tau_T = tl.full((logits_TS.shape[0],), -1.0, tl.float32)
+        for _ in range(12):
+            above_TS = tl.maximum(half_TS - tau_T[:, None], 0.0)
+            tau_T += (tl.sum(above_TS * above_TS, 1) - 1.0) / (2.0 * tl.sum(above_TS, 1))
+        above_TS = tl.maximum(half_TS - tau_T[:, None], 0.0)
+        weights_TS = above_TS * above_TS
+    elif PROGRAM == 2:  # stick-breaking: a key takes its share of what keys between it and the query have left
+        left_TS = log_sigmoid(-logits_TS)
+        after_TS = tl.cumsum(left_TS, 1, reverse=True) - left_TS
+        weights_TS = tl.exp(log_sigmoid(logits_TS) + after_TS)
+    else:
+        highest_T = tl.max(logits_TS, 1)
+        if sink is not None:
+            highest_T = tl.maximum(highest_T, tl.load(sink))
+        raised_TS = tl.exp(logits_TS - highest_T[:, None])
+        total_T = tl.sum(raised_TS, 1)
+        if sink is not None:
+            total_T += tl.exp(tl.load(sink) - highest_T)
+        weights_TS = raised_TS / total_T[:, None]
+    return weights_TS
+
+
+@jit
+def gradient_of_logits(logits_TS, weights_TS, dweights_TS, PROGRAM: tl.constexpr):
+    """The gradient of `weights_of`."""
+    if PROGRAM == 1:
+        slope_TS = tl.sqrt(weights_TS)
+        mean_T = tl.sum(slope_TS * dweights_TS, 1) / tl.sum(slope_TS, 1)
+        dlogits_TS = slope_TS * (dweights_TS - mean_T[:, None])
+    elif PROGRAM == 2:
+        share_TS = weights_TS * dweights_TS
+        before_TS = tl.cumsum(share_TS, 1) - share_TS
+        taken_TS = tl.exp(log_sigmoid(logits_TS))
+        dlogits_TS = share_TS * (1.0 - taken_TS) - taken_TS * before_TS
+    else:
+        dlogits_TS = weights_TS * (dweights_TS - tl.sum(weights_TS * dweights_TS, 1)[:, None])
+    return dlogits_TS
+
+
+@jit
+def log_sigmoid(x):
+    """Also of infinities."""
+    return tl.minimum(x, 0.0) - tl.log(1.0 + tl.exp(-tl.abs(x)))
+
+
+@jit
 def first_block(first, window, B: tl.constexpr):
     """Where the first block of keys begins that the first query of a block sees through a window."""
     return tl.maximum(first - window + 1, 0) // B * B

@@ -10,9 +10,10 @@ from functools import lru_cache, partial
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lengthwise.encodings.contribution import Contribution
+from lengthwise.encodings.contribution import Contribution, Normalizer
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.kernels import attention as kernel
 from lengthwise.kernels import gates as gates_kernel
@@ -21,7 +22,7 @@ from lengthwise.kernels.ops import Ops
 from lengthwise.kernels.picking import pick_tokens
 from lengthwise.kernels.running_sums import running_sums
 from lengthwise.model.attention import attend, placed, scale_of
-from lengthwise.model.backend import kernel_refuses, reads_projection
+from lengthwise.model.backend import common_width, kernel_program, kernel_refuses, reads_projection
 from lengthwise.model.cache import Cache
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.layer import LayerPass
@@ -60,7 +61,7 @@ class Attention(nn.Module):
         joined_BTC = self.projection(x_BTD)
         own_values = partial(self._own_values, joined_BTC)
         in_kernel = here.backend == "kernel" and here.trace is None
-        in_kernel = in_kernel and not kernel_refuses(contribution, layout, self.config)
+        in_kernel = in_kernel and not kernel_refuses(contribution, layout, self.config, joined_BTC.dtype)
         if in_kernel and reads_projection(contribution, self.config):
             # Nothing happens between projection and kernel: it reads what the product wrote, and rotates it itself.
             joined_BTXHK = joined_BTC.unflatten(-1, (3, -1, self.config.head_width))
@@ -69,12 +70,16 @@ class Attention(nn.Module):
             mixed_BTHK = _kernel(joined_BTXHK, scale, contribution, layout, here.ops, rotates=True)
         else:
             q_BHTK, k_BHSK, v_BHSK = self._prepared(joined_BTC, contribution, layout, here.cache)
-            if in_kernel and q_BHTK.shape[-1] == v_BHSK.shape[-1]:
+            width = common_width(q_BHTK.shape[-1], v_BHSK.shape[-1])
+            program = kernel_program(contribution)
+            if in_kernel and width and kernel.normalizes(program, q_BHTK.shape[2], width, q_BHTK.dtype):
                 scale = scale_of(contribution, self.config.logit_scale)
                 if isinstance(scale, Tensor):
                     q_BHTK, scale = (q_BHTK.float() * scale).to(q_BHTK.dtype), 1.0
-                joined_BTXHK = torch.stack([x.transpose(1, 2) for x in (q_BHTK, k_BHSK, v_BHSK)], dim=2)
-                mixed_BTHK = _kernel(joined_BTXHK, scale, contribution, layout, here.ops, rotates=False)
+                # Entries of zeros: the kernel knows one width for all three.
+                parts = [F.pad(x, (0, width - x.shape[-1])).transpose(1, 2) for x in (q_BHTK, k_BHSK, v_BHSK)]
+                mixed_BTHK = _kernel(torch.stack(parts, dim=2), scale, contribution, layout, here.ops, rotates=False)
+                mixed_BTHK = mixed_BTHK[..., : v_BHSK.shape[-1]]
             else:
                 parts = (q_BHTK, k_BHSK, v_BHSK, here.encoding, layout, self.config.logit_scale, here.ops)
                 mixed_BTHK = attend(*parts, here.trace, here.backend).transpose(1, 2)
@@ -146,17 +151,25 @@ def _kernel(
 
         turns_BTPC = layout.once(contribution, "rotation", cosine_and_sine)
     rows_BHT = columns_BHT = windows_H = None
+    normalizer, program = contribution.normalizer, kernel_program(contribution)
+    sinks_H = normalizer.logit_H if isinstance(normalizer, Normalizer) else None
     if (both := contribution.row_column_bias) is not None:
         shape = (len(joined_BTXHK), joined_BTXHK.shape[3], length)
+        own = both.column_BHS is None and kernel.notices_nothing(program, sinks_H is not None)
         rows_BHT = both.row_BHT.expand(shape)
-        columns_BHT = None if both.column_BHS is None else both.column_BHS.expand(shape)
+        columns_BHT = None if own else both.of_keys_BHS.expand(shape)
     if contribution.window is not None:
         windows_H = _windows(contribution.window, joined_BTXHK.shape[3], device)
-    arrays = (table_HT, turns_BTPC, ops.next_key(), rows_BHT, columns_BHT, windows_H)
-    table, turns, key, rows, columns, windows = (None if each is None else each[None] for each in arrays)
-    parts = joined_BTXHK[None], layout.segments_BT[None]
-    mixed_NBTHK = kernel.fused_attention(*parts, table, turns, key, ops.rate, scale, rows, columns, windows)
-    return mixed_NBTHK.squeeze(0)
+    segments_BT = layout.segments_BT
+    if (chunk := contribution.chunk) is not None:
+        # A chunk of a sequence is a sequence of its own: its tokens see each other and no others.
+        number_BT = layout.query_positions_BT.div(chunk, rounding_mode="floor")
+        segments_BT = segments_BT.long() * 2**32 + number_BT
+    arrays = (table_HT, turns_BTPC, ops.next_key(), rows_BHT, columns_BHT, windows_H, sinks_H)
+    table, turns, key, rows, columns, windows, sinks = (None if each is None else each[None] for each in arrays)
+    parts = joined_BTXHK[None], segments_BT[None]
+    others = (table, turns, key, ops.rate, scale, rows, columns, windows, sinks, program)
+    return kernel.fused_attention(*parts, *others).squeeze(0)
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ Shape letters: B batch, H heads, T queries, S keys, K head width, Q queries that
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ def attend(
     contribution = layout.contribution(encoding)
     plain = trace is None and not ops.drops
     fused = plain and backend == "fused" and not sdpa_refuses(contribution, q_BHTK)
-    parts = {"window", "distance_bias", "row_column_bias"}.intersection(contribution.names)
+    parts = {"window", "chunk", "distance_bias", "row_column_bias"}.intersection(contribution.names)
     needs_mask = bool(parts) or layout.hide is not None
     if plain and _too_many(q_BHTK, k_BHSK, layout) and not (fused and not needs_mask):
         return _in_blocks(q_BHTK, k_BHSK, v_BHSK, encoding, layout, logit_scale, ops, backend)
@@ -73,7 +73,7 @@ def attention_weights(
     bias = contribution.bias(layout)
     logits = content if bias is None else content + bias
     if contribution.score is not None:
-        within = layout if contribution.window is None else replace(layout, window=contribution.window, _said={})
+        within = layout.within(contribution.window, contribution.chunk)
         logits = contribution.score(Scores(logits, q_BHTK, k_BHSK, within, scale, bias))
     hidden = hidden_keys(contribution, layout)
     if hidden is not None:
@@ -119,10 +119,10 @@ def hidden_keys(contribution: Contribution, layout: AttentionLayout) -> Tensor |
     elif layout.causal:
         size = layout.key_positions_BS.shape[1]
         found = torch.ones(size, size, dtype=torch.bool, device=layout.key_positions_BS.device).triu(1)
-    by_window = contribution.hidden_by_window(layout)
-    if by_window is None or found is None:
-        return by_window if found is None else found
-    return found | by_window
+    for more in (contribution.hidden_by_window(layout), contribution.hidden_by_chunk(layout)):
+        if more is not None:
+            found = more if found is None else found | more
+    return found
 
 
 def _too_many(q_BHTK: Tensor, k_BHSK: Tensor, layout: AttentionLayout) -> bool:
@@ -165,7 +165,7 @@ def _sdpa(
     scale, bias = scale_of(contribution, logit_scale), contribution.bias(layout)
     if isinstance(scale, Tensor):
         q_BHTK, scale = (q_BHTK.float() * scale).to(q_BHTK.dtype), 1.0
-    if bias is None and layout.hidden_BTS is None and contribution.window is None:
+    if bias is None and layout.hidden_BTS is None and contribution.window is None and contribution.chunk is None:
         return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, is_causal=layout.causal, scale=scale)
     hidden = hidden_keys(contribution, layout)
     if bias is None:

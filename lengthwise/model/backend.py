@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.contribution import Contribution
+from lengthwise.encodings.contribution import Contribution, Normalizer
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.kernels import attention as kernel
@@ -20,11 +20,15 @@ Backend = Literal["eager", "fused", "kernel"]
 our kernel (for packed rows on a GPU, stacked or not). What it cannot do falls back to eager."""
 
 
-def kernel_refuses(contribution: Contribution, layout: AttentionLayout, config: ModelConfig) -> str:
+def kernel_refuses(
+    contribution: Contribution, layout: AttentionLayout, config: ModelConfig, dtype: torch.dtype = torch.bfloat16
+) -> str:
     """Why our kernel does not compute this; nothing where it does."""
-    for name, words in _NOT_IN_KERNEL.items():
-        if getattr(contribution, name) is not None:
-            return words
+    if contribution.score is not None:
+        return _SCORES
+    normalizer = contribution.normalizer
+    if normalizer is not None and not isinstance(normalizer, Normalizer):
+        return _WEIGHTS
     for name, words in (("distance_bias", "a bias by distance"), ("window", "a window")):
         if getattr(contribution, name) is not None and not layout.consecutive:
             return f"{words} needs consecutive positions there"
@@ -32,13 +36,21 @@ def kernel_refuses(contribution: Contribution, layout: AttentionLayout, config: 
         return "it reads packed rows, without a cache"
     if not kernel.supports(layout.key_positions_BS.shape[1], config.head_width):
         return f"it has no program for rows of {layout.key_positions_BS.shape[1]} and heads of {config.head_width}"
+    program, length = kernel_program(contribution), layout.key_positions_BS.shape[1]
+    if not kernel.normalizes(program, length, config.head_width, dtype):
+        return f"it has no {program} for rows of {length}"
     return ""
 
 
-_NOT_IN_KERNEL = {
-    "score": "scores are changed",
-    "normalizer": "weights are not a softmax",
-}
+_SCORES, _WEIGHTS = "scores are changed", "weights are not a softmax"
+
+
+def kernel_program(contribution: Contribution) -> str:
+    """What our kernel calls the way in which logits become weights."""
+    normalizer = contribution.normalizer
+    if not isinstance(normalizer, Normalizer) or normalizer.program == "sink":
+        return "softmax"
+    return normalizer.program
 
 
 def reads_projection(contribution: Contribution, config: ModelConfig) -> bool:
@@ -51,9 +63,9 @@ def reads_projection(contribution: Contribution, config: ModelConfig) -> bool:
 
 def sdpa_refuses(contribution: Contribution, q_BHTK: Tensor) -> str:
     """Why PyTorch's fused attention does not compute this; nothing where it does."""
-    for name in ("score", "normalizer"):
+    for name, words in (("score", _SCORES), ("normalizer", _WEIGHTS)):
         if getattr(contribution, name) is not None:
-            return _NOT_IN_KERNEL[name]
+            return words
     has_bias = contribution.distance_bias is not None or contribution.row_column_bias is not None
     if has_bias and q_BHTK.dtype != torch.float32:
         return f"it would round the bias to {q_BHTK.dtype}"
@@ -65,22 +77,27 @@ def explain(encoding: Encoding, config: ModelConfig) -> str:
     with torch.no_grad(), torch.device("cpu"):
         asked = probe(encoding, config.width)
         contribution = asked.contribution(encoding)
-        wider = _changes_width(contribution, asked, config)
+        width = _width_of_queries(contribution, asked, config)
     length = 64
     positions_BT = torch.arange(length)[None]
     layout = AttentionLayout(positions_BT, positions_BT, segments_BT=torch.ones_like(positions_BT), consecutive=True)
     why = kernel_refuses(contribution, layout, config)
-    why = why or ("queries and keys are not as wide as values" if wider else "")
+    why = why or ("" if common_width(width, config.head_width) else f"it has no program for heads of {width}")
     return f"eager: {why}" if why else "fused"
 
 
-def _changes_width(contribution: Contribution, layout: AttentionLayout, config: ModelConfig) -> bool:
-    """Whether queries, and so keys, get another width than values have."""
+def common_width(width: int, values: int) -> int:
+    """The width at which our kernel may hold queries and keys of one width and values of another; 0 for none."""
+    return next((each for each in kernel.HEAD_WIDTHS if each >= max(width, values)), 0)
+
+
+def _width_of_queries(contribution: Contribution, layout: AttentionLayout, config: ModelConfig) -> int:
+    """The width of a head's queries, and so of its keys, as they are multiplied."""
     if contribution.queries is None:
-        return False
+        return config.head_width
     positions_BT = layout.query_positions_BT
     q_BHTK = torch.zeros(1, config.heads, positions_BT.shape[1], config.head_width, device=positions_BT.device)
-    return contribution.queries(q_BHTK, positions_BT).shape[-1] != config.head_width
+    return contribution.queries(q_BHTK, positions_BT).shape[-1]
 
 
 def probe(encoding: Encoding, width: int, length: int = 4) -> AttentionLayout:
