@@ -325,18 +325,12 @@ def _forward_whole(
         cosine_TP, sine_TP = turns_of(turns, n * tl.num_programs(1) + r, t_T, T, P, K)
         q_TK, k_TK = turned(q_TK, cosine_TP, sine_TP), turned(k_TK, cosine_TP, sine_TP)
     segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
-    if table is not None:
-        table += n * table_N + h * table_H
-    if row is not None:
-        row += ((n * tl.num_programs(1) + r) * H + h) * T
-    if column is not None:
-        column += ((n * tl.num_programs(1) + r) * H + h) * T
-    if window is not None:
-        window += n * H + h
-    if sink is not None:
-        sink += n * H + h
-    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, row, column, window, scale)
-    weights_TS = weights_of(logits_TS, sink, PROGRAM)
+    head_at, line = n * H + h, (n * tl.num_programs(1) + r) * H + h
+    logits_TS = masked_logits(
+        q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, row, column, window,
+        n * table_N + h * table_H, line * T, head_at, scale,
+    )  # fmt: skip
+    weights_TS = weights_of(logits_TS, sink, head_at, PROGRAM)
     if key is not None:
         kept_TS = kept((r * H + h) * T + t_T, t_T, tl.load(key + n), threshold)
         weights_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
@@ -362,18 +356,12 @@ def _backward_whole(
         cosine_TP, sine_TP = turns_of(turns, n * tl.num_programs(1) + r, t_T, T, P, K)
         q_TK, k_TK = turned(q_TK, cosine_TP, sine_TP), turned(k_TK, cosine_TP, sine_TP)
     segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
-    if table is not None:
-        table += n * table_N + h * table_H
-    if row is not None:
-        row += ((n * tl.num_programs(1) + r) * H + h) * T
-    if column is not None:
-        column += ((n * tl.num_programs(1) + r) * H + h) * T
-    if window is not None:
-        window += n * H + h
-    if sink is not None:
-        sink += n * H + h
-    logits_TS = masked_logits(q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, row, column, window, scale)
-    weights_TS = weights_of(logits_TS, sink, PROGRAM)
+    head_at, line = n * H + h, (n * tl.num_programs(1) + r) * H + h
+    logits_TS = masked_logits(
+        q_TK, k_TK, t_T, t_T, segment_T, segment_T, table, row, column, window,
+        n * table_N + h * table_H, line * T, head_at, scale,
+    )  # fmt: skip
+    weights_TS = weights_of(logits_TS, sink, head_at, PROGRAM)
     dweights_TS = tl.dot(grad_TK, tl.trans(v_TK), input_precision="tf32x3")
     dropped_TS = weights_TS
     if key is not None:
@@ -387,8 +375,8 @@ def _backward_whole(
     dlogits_TS = gradient_of_logits(logits_TS, weights_TS, dweights_TS, PROGRAM)
     if dsink is not None:  # its weight is what those of the keys leave, its value is nothing
         sunk_T = (1.0 - tl.sum(weights_TS, 1)) * tl.sum(weights_TS * dweights_TS, 1)
-        tl.store(dsink + (n * tl.num_programs(1) + r) * H + h, -tl.sum(sunk_T, 0))
-    place_T = ((n * tl.num_programs(1) + r) * H + h) * T + t_T
+        tl.store(dsink + line, -tl.sum(sunk_T, 0))
+    place_T = line * T + t_T
     if part is not None:
         sums_T, _ = by_distance(dlogits_TS, T)
         tl.store(part + place_T, sums_T)

@@ -123,31 +123,26 @@ def _forward(
     k += n * q_N + r * q_R + h * q_H
     v += n * q_N + r * q_R + h * q_H
     segments += n * segments_N + r * segments_R
-    line = (n * tl.num_programs(1) + r) * H + h
+    head_at, line = n * H + h, (n * tl.num_programs(1) + r) * H + h
+    table_at, line_at = n * table_N + h * table_H, line * L
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     segment_T = tl.load(segments + t_T)
-    if table is not None:
-        table += n * table_N + h * table_H
-    if row is not None:
-        row += line * L
-    if column is not None:
-        column += line * L
     begin = 0
     if window is not None:
-        window += n * H + h
-        begin = first_block(first, tl.load(window), B)
+        begin = first_block(first, tl.load(window + head_at), B)
     # A finite start: a block without a single visible key must not subtract infinities.
     highest_T = tl.full((B,), -1e30, tl.float32)
     if sink is not None:
-        highest_T = tl.maximum(highest_T, tl.load(sink + n * H + h))
+        highest_T = tl.maximum(highest_T, tl.load(sink + head_at))
     total_T = tl.zeros((B,), tl.float32)
     mixed_TK = tl.zeros((B, K), tl.float32)
     for start in range(begin, first + B, B):
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
         logits_TS = masked_logits(
-            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window, scale
-        )
+            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window,
+            table_at, line_at, head_at, scale,
+        )  # fmt: skip
         higher_T = tl.maximum(highest_T, tl.max(logits_TS, 1))
         shrink_T = tl.exp(highest_T - higher_T)
         weights_TS = tl.exp(logits_TS - higher_T[:, None])
@@ -160,7 +155,7 @@ def _forward(
         mixed_TK += tl.dot(weights_TS.to(v_SK.dtype), v_SK, input_precision="tf32x3")
         highest_T = higher_T
     if sink is not None:
-        total_T += tl.exp(tl.load(sink + n * H + h) - highest_T)
+        total_T += tl.exp(tl.load(sink + head_at) - highest_T)
     place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     tl.store(out + place_TK, (mixed_TK / total_T[:, None]).to(q_TK.dtype))
     tl.store(lse + line * L + t_T, highest_T + tl.log(total_T))
@@ -180,7 +175,8 @@ def _backward_queries(
     k += n * q_N + r * q_R + h * q_H
     v += n * q_N + r * q_R + h * q_H
     segments += n * segments_N + r * segments_R
-    line = (n * tl.num_programs(1) + r) * H + h
+    head_at, line = n * H + h, (n * tl.num_programs(1) + r) * H + h
+    table_at, line_at = n * table_N + h * table_H, line * L
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
     place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
@@ -188,20 +184,14 @@ def _backward_queries(
     tl.store(delta + line * L + t_T, delta_T)
     lse_T = tl.load(lse + line * L + t_T)
     if dsink is not None:  # its value is nothing
-        sunk_T = tl.exp(tl.load(sink + n * H + h) - lse_T) * delta_T
+        sunk_T = tl.exp(tl.load(sink + head_at) - lse_T) * delta_T
         tl.store(dsink + line * (L // B) + first // B, -tl.sum(sunk_T, 0))
     segment_T = tl.load(segments + t_T)
-    if table is not None:
-        table += n * table_N + h * table_H
+    if part is not None:
         part += (line * (L // B) + first // B) * L
-    if row is not None:
-        row += line * L
-    if column is not None:
-        column += line * L
     begin = 0
     if window is not None:
-        window += n * H + h
-        begin = first_block(first, tl.load(window), B)
+        begin = first_block(first, tl.load(window + head_at), B)
     dq_TK = tl.zeros((B, K), tl.float32)
     carried_T, drow_T = tl.zeros((B,), tl.float32), tl.zeros((B,), tl.float32)
     for start in range(begin, first + B, B):
@@ -209,8 +199,9 @@ def _backward_queries(
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
         v_SK = tl.load(v + s_S[:, None] * q_T + c_K[None, :])
         logits_TS = masked_logits(
-            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window, scale
-        )
+            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window,
+            table_at, line_at, head_at, scale,
+        )  # fmt: skip
         weights_TS = tl.exp(logits_TS - lse_T[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
         if key is not None:
@@ -249,21 +240,15 @@ def _backward_keys(
     q += n * q_N + r * q_R + h * q_H
     grad += n * grad_N + r * grad_R + h * grad_H
     segments += n * segments_N + r * segments_R
-    line = (n * tl.num_programs(1) + r) * H + h
+    head_at, line = n * H + h, (n * tl.num_programs(1) + r) * H + h
+    table_at, line_at = n * table_N + h * table_H, line * L
     k_SK = tl.load(k + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     v_SK = tl.load(v + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     segment_S = tl.load(segments + s_S)
-    if table is not None:
-        table += n * table_N + h * table_H
-    if row is not None:
-        row += line * L
-    if column is not None:
-        column += line * L
     end = L
     if window is not None:
-        window += n * H + h
         # The last query that sees the last of these keys.
-        end = tl.minimum(L, ((first + B - 1 + tl.load(window) - 1) // B + 1) * B)
+        end = tl.minimum(L, ((first + B - 1 + tl.load(window + head_at) - 1) // B + 1) * B)
     dk_SK = tl.zeros((B, K), tl.float32)
     dv_SK = tl.zeros((B, K), tl.float32)
     dcolumn_S = tl.zeros((B,), tl.float32)
@@ -272,8 +257,9 @@ def _backward_keys(
         q_TK = tl.load(q + t_T[:, None] * q_T + c_K[None, :])
         grad_TK = tl.load(grad + t_T[:, None] * grad_T + c_K[None, :])
         logits_TS = masked_logits(
-            q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, row, column, window, scale
-        )
+            q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, row, column, window,
+            table_at, line_at, head_at, scale,
+        )  # fmt: skip
         weights_TS = tl.exp(logits_TS - tl.load(lse + line * L + t_T)[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
         dropped_TS = weights_TS

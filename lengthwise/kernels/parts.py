@@ -65,26 +65,32 @@ def turned_back(x_TK, turns, row, t_T, length, P: tl.constexpr, K: tl.constexpr)
 
 
 @jit
-def masked_logits(q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, row, column, window, scale):
-    """Scaled products plus biases by distance, of the row and of the column; minus infinity for what is not seen."""
+def masked_logits(
+    q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, row, column, window, table_at, line_at, head_at, scale
+):  # fmt: skip
+    """Scaled products plus biases by distance, of the row and of the column; minus infinity for what is not seen.
+
+    Of the head that is computed: `table_at` is where its table begins, `line_at` its biases of rows and columns,
+    `head_at` its window.
+    """
     logits_TS = tl.dot(q_TK, tl.trans(k_SK), input_precision="tf32x3") * scale
     distance_TS = t_T[:, None] - s_S[None, :]
     if table is not None:
-        logits_TS += tl.load(table + distance_TS, mask=distance_TS >= 0, other=0.0)
+        logits_TS += tl.load(table + table_at + distance_TS, mask=distance_TS >= 0, other=0.0)
     if row is not None:
         # Added up first: the two may be large, and close to one another but for the sign.
         if column is None:
-            logits_TS += tl.load(row + t_T)[:, None] - tl.load(row + s_S)[None, :]
+            logits_TS += tl.load(row + line_at + t_T)[:, None] - tl.load(row + line_at + s_S)[None, :]
         else:
-            logits_TS += tl.load(row + t_T)[:, None] + tl.load(column + s_S)[None, :]
+            logits_TS += tl.load(row + line_at + t_T)[:, None] + tl.load(column + line_at + s_S)[None, :]
     seen_TS = (distance_TS >= 0) & (segment_T[:, None] == segment_S[None, :])
     if window is not None:
-        seen_TS &= distance_TS < tl.load(window)
+        seen_TS &= distance_TS < tl.load(window + head_at)
     return tl.where(seen_TS, logits_TS, float("-inf"))
 
 
 @jit
-def weights_of(logits_TS, sink, PROGRAM: tl.constexpr):
+def weights_of(logits_TS, sink, head_at, PROGRAM: tl.constexpr):
     """Logits of whole rows to weights, by the program of a normaliser: see `attention.PROGRAMS`."""
     if PROGRAM == 1:  # 1.5-entmax
         half_TS = logits_TS * 0.5
@@ -104,11 +110,11 @@ def weights_of(logits_TS, sink, PROGRAM: tl.constexpr):
     else:
         highest_T = tl.max(logits_TS, 1)
         if sink is not None:
-            highest_T = tl.maximum(highest_T, tl.load(sink))
+            highest_T = tl.maximum(highest_T, tl.load(sink + head_at))
         raised_TS = tl.exp(logits_TS - highest_T[:, None])
         total_T = tl.sum(raised_TS, 1)
         if sink is not None:
-            total_T += tl.exp(tl.load(sink) - highest_T)
+            total_T += tl.exp(tl.load(sink + head_at) - highest_T)
         weights_TS = raised_TS / total_T[:, None]
     return weights_TS
 
