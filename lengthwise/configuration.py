@@ -6,6 +6,7 @@ A component's settings are a frozen dataclass beside the component; this file kn
 import dataclasses
 import json
 import math
+import re
 import tomllib
 import types
 import typing
@@ -147,7 +148,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return _value(options[0], value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UserError(f"{where} must be a list, not {_show(value)}")
+            hint = f", such as {json.dumps([value])}" if isinstance(value, str) and len(value) <= 60 else ""
+            raise UserError(f"{where} must be a list{hint}, not {_show(value)}")
         arguments = typing.get_args(kind)
         if arguments[-1] is not Ellipsis:
             if len(value) != len(arguments):
@@ -164,6 +166,31 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return value
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
     raise UserError(f"{where} must be {names.get(kind, kind)}, not {_show(value)}")
+
+
+EXAMPLES = {
+    "task": "copy.words(symbols=20)",
+    "encoding": "rotary(fraction=0.5)",
+    "placement": "randomized(range=4096)",
+}
+
+
+def named(choice: str, kind: str) -> dict[str, Any]:
+    """`name(setting=value)` as a table of `name` and settings; a name alone is one without settings."""
+    found = re.fullmatch(r"([\w.-]+)\s*\((.*)\)", choice, re.DOTALL)
+    if found is None:
+        return {"name": choice}
+    text = re.sub(r"\b(True|False)\b", lambda word: word[0].lower(), found[2])  # as labels write them
+    try:
+        (settings,) = tomllib.loads(f"settings = {{{text}}}").values()
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
+        raise UserError(
+            f"settings of a{'n' * (kind[0] in 'aeiou')} {kind} look like {EXAMPLES[kind]}, not {_show(choice)}"
+        ) from None
+    if "name" in settings:
+        raise UserError(f"the name stands before the brackets, as in {EXAMPLES[kind]}, not {_show(choice)}")
+    door.refuse_odd(settings, f"{kind} {found[1]}")
+    return {"name": found[1], **settings}
 
 
 def _join(where: str, key: str) -> str:

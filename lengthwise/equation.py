@@ -53,6 +53,8 @@ def problem(equation: str) -> str:
     """Why it cannot be drawn as it is meant, in words; empty where it can."""
     if equation.count('"') % 2:
         return 'a " is missing'
+    if found := re.search(r"[\\${}]", equation):
+        return f"{found[0]!r} is LaTeX; write it as one types it, such as b_h(d) = -m_h d/(n + 1)"
     try:
         _pieces(equation)
     except ValueError as error:

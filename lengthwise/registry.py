@@ -25,7 +25,9 @@ from typing import Any
 
 from lengthwise import words
 from lengthwise.door import SMALL, read_bytes, read_text, visible
-from lengthwise.errors import UserError, guesses, nearest
+from lengthwise.encodings.presets import PRESETS
+from lengthwise.errors import UserError, guesses, nearest, similar
+from lengthwise.words import spelled
 
 VARIABLE = "LENGTHWISE_PATH"
 _CHECKSUMS: dict[str, str] = {}
@@ -68,10 +70,28 @@ class Registry:
                         raise UserError(f"{file}: {self.kind} {entry.name!r} belongs in a file named {stem}.py")
                     if entry.name in found:
                         raise UserError(
-                            f"{file}: the {self.kind} {entry.name!r} exists already in {found[entry.name].file}"
+                            f"{file}: the {self.kind} {entry.name!r} exists already in {found[entry.name].file}; "
+                            "rename yours"
                         )
+                    if file.parent != self._shipped and (taken := self._taken(entry.name)):
+                        raise UserError(f"{file}: {entry.name!r} is {taken}; rename yours")
                     found[entry.name] = entry
         return found
+
+    def _taken(self, name: str) -> str:
+        """What else this name means where such a thing is named; empty where it is free."""
+        if meant := spelled(name, self.aliases):
+            return f"another name of the {self.kind} {self.aliases[meant]!r}"
+        if self.kind not in ("encoding", "mixer"):
+            return ""
+        # A study names all three in the same place.
+        if preset := spelled(name, PRESETS):
+            return f"the name of a preset, {first_sentence(PRESETS[preset].summary)!r}"
+        other = encodings if self.kind == "mixer" else mixers
+        shipped = [entry.name for file in sorted(other._shipped.glob("*.py")) for entry in _read_entries(file)]
+        if meant := spelled(name, shipped):
+            return f"the name of the {other.kind} {meant!r}"
+        return ""
 
     def names(self) -> list[str]:
         return list(self.entries)
@@ -86,10 +106,8 @@ class Registry:
     def _by_spelling(self) -> dict[str, str]:
         """Names and aliases without case and separators -> the name. Where two names are alike, neither is meant."""
         found = {words.plain(alias): name for alias, name in self.aliases.items()}
-        spelled = [words.plain(name) for name in self.entries]
-        return found | {
-            each: name for each, name in zip(spelled, self.entries, strict=True) if spelled.count(each) == 1
-        }
+        plain = [words.plain(name) for name in self.entries]
+        return found | {each: name for each, name in zip(plain, self.entries, strict=True) if plain.count(each) == 1}
 
     def entry(self, name: str, also: Mapping[str, str] | None = None) -> Entry:
         """What is known of `name`. `also`: other names that may stand there, with what they are, for the hint."""
@@ -126,15 +144,20 @@ class Registry:
         found = _CHECKSUMS.get(module.__name__)
         return {f"{self.folder}/{self.entry(name).file.name}": found} if found else {}
 
+    @property
+    def _shipped(self) -> Path:
+        """The folder of what comes with the package."""
+        return Path(__file__).parent / self.folder
+
     def _directories(self) -> Iterator[Path]:
-        yield Path(__file__).parent / self.folder
+        yield self._shipped
         for root in os.environ.get(VARIABLE, "").split(os.pathsep):
             if root:
                 _refuse_other_folders(Path(root))
                 yield Path(root) / self.folder
 
     def _load(self, file: Path) -> ModuleType:
-        if file.parent == Path(__file__).parent / self.folder:
+        if file.parent == self._shipped:
             return importlib.import_module(f"lengthwise.{self.folder}.{file.stem}")
         name = f"lengthwise_path_{self.folder}_{file.stem}"
         if name not in sys.modules:
@@ -263,7 +286,23 @@ def asking(what: str, cls: type, hook: str, but: type[Exception] = UserError) ->
     except (Exception, _Ended) as error:
         places = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == file_of(cls)]
         said = visible(" ".join(f"{_kind(error)}: {error}".split()).removesuffix(":"), 500)
-        raise UserError(f"{written_in(what, cls, *places[-1:])}: {hook} fails: {said}") from error
+        raise UserError(f"{written_in(what, cls, *places[-1:])}: {hook} fails: {said}{_meant(error)}") from error
+
+
+def _meant(error: BaseException) -> str:
+    """What a misspelled part of one of our classes was probably meant as: `distance_bais` of a `Contribution`."""
+    wrong, known = "", []
+    if isinstance(error, AttributeError) and error.obj is not None and type(error.obj).__module__.startswith(OURS):
+        wrong, known = error.name, [name for name in dir(error.obj) if not name.startswith("_")]
+    elif found := re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)):
+        modules = [module for name, module in sys.modules.items() if name.startswith(OURS)]
+        made = next((vars(module)[found[1]] for module in modules if found[1] in vars(module)), None)
+        wrong, known = found[2], list(getattr(made, "__dataclass_fields__", {}))
+    close = similar(wrong, known) if wrong else []
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+OURS = "lengthwise."
 
 
 class _Ended(BaseException):

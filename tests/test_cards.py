@@ -78,6 +78,8 @@ WRONG_CARDS = {
     'card = Card(kind="bias", equation="z d^")': "equation cannot be drawn, ^ has nothing behind it: z d^",
     'card = Card(kind="bias", equation=EQ)': "mine.py:11: card.equation must be a text in quotes",
     'card = Card(kind="bias", equation=f"{EQ}")': "mine.py:11: card.equation must be a text in quotes",
+    'card = Card(kind="bias", equation="\\\\frac{a}{b}")': "equation cannot be drawn, '\\\\' is LaTeX; write it as one",
+    'card = Card(kind="bias", equation="-d", arxiv="abc")': "a card's arxiv is a number such as 2108.12409, not 'abc'",
     'card = Card("bias", "-d")': 'mine.py:11: a card is read without importing its file: write card = Card(kind="bias"',
     "card = CARD": "mine.py:11: a card is read without importing its file",
     'card: Card = Card(kind="bias", equation=EQ)': "mine.py:11: card.equation must be a text in quotes",
@@ -217,7 +219,6 @@ def test_a_method_without_a_card_is_known_by_what_it_declares(encodings_outside:
 @pytest.mark.parametrize(
     ("table", "why"),
     [
-        ({"name": "of somebody else"}, "unknown encoding"),
         ({"name": "t5", "max_distance": 10**12}, "more than cards are drawn for"),
         ({"name": "rotary", "fraction": 0.3}, "no even number"),
         ({"name": "rotary", "no_setting": 1}, "no_setting"),
@@ -227,6 +228,14 @@ def test_what_cannot_be_built_is_said_on_the_card(table: dict[str, Any], why: st
     about = {"encoding": "x", "task": "t", "seed": 1, "settings": {"encoding": [table]}, "parameters_of_encoding": 0}
     found = method_cards.method_card("x", Results([RunResult(about, {}, [])], [], {}))
     assert found.pictures == () and any(why in note for note in found.notes)
+
+
+def test_a_method_whose_file_is_missing_says_so_once() -> None:
+    tables = [{"name": "of somebody else"}, {"name": "alibi"}]
+    about = {"encoding": "x", "task": "t", "seed": 1, "settings": {"encoding": tables}, "parameters_of_encoding": 0}
+    found = method_cards.method_card("x", Results([RunResult(about, {}, [])], [], {}))
+    assert found.pictures == () and found.notes == ()
+    assert "Its file is not found here" in found.parts[0].summary and "learned" not in dict(found.facts)
 
 
 def test_lists_show_cards_and_families() -> None:

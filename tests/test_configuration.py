@@ -1,5 +1,6 @@
 """Settings: strict about names and types, clear about what is wrong."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -8,6 +9,7 @@ import pytest
 from conftest import small_study, small_table
 
 from lengthwise import configuration
+from lengthwise.data.splits import Split, draw
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import make_extension
@@ -77,6 +79,21 @@ def test_overrides_are_toml_or_text() -> None:
 def test_every_shipped_study_expands(name: str) -> None:
     runs = load_study(name).runs()
     assert len({run.fingerprint for run in runs}) == len({run.name for run in runs}) == len(runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", shipped_studies())
+def test_every_shipped_study_has_examples_for_all_splits_of_its_lengths(name: str) -> None:
+    """Of two words there are eight sequences of length three: a study that asked for them could not be run."""
+    asked = {(json.dumps(run.task), run.data): run for run in load_study(name).runs()}
+    for run in asked.values():
+        task, data = run.make_task(), run.data
+        train, _ = data.spans(task)
+        division = data.division(task)
+        for split in Split:
+            few = 2 * len(task.training_buckets(train))
+            assert len(draw(task, split, train, few, 0, division=division, again=True)) == few
+        assert len(draw(task, Split.TEST, train, 8, 0, apart=False, buckets=data.unseen(task)[:4])) == 8
 
 
 def test_every_setting_changes_the_fingerprint() -> None:

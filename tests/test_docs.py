@@ -20,7 +20,7 @@ from lengthwise.cli.main import app
 from lengthwise.configuration import SHORT_NAMES
 from lengthwise.encodings.card import CardKind
 from lengthwise.encodings.choice import read_encoding
-from lengthwise.encodings.contribution import Contribution
+from lengthwise.encodings.contribution import Contribution, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
 from lengthwise.encodings.presets import PRESETS
 from lengthwise.equation import problem
@@ -240,6 +240,8 @@ def test_the_page_of_encodings_names_all_that_there_is() -> None:
     assert cells_of("adding-an-encoding.md", "What it may contribute") == parts
     positions = torch.arange(3)[None]
     layout = AttentionLayout(positions, positions)
+    given = cells_of("adding-an-encoding.md", "What a change of scores is given")
+    assert {*given} == {*(field.name for field in fields(Scores)), "visible_BTS"}
     known = cells_of("adding-an-encoding.md", "What it may know")
     assert len(known) > 8 and all(hasattr(layout, name) for name in known)
     said = cells_of("adding-an-encoding.md", "More that an encoding may say")
@@ -311,15 +313,28 @@ else:
     execute(program, folder)
 
 
-def test_the_documented_error_is_what_is_said(tmp_path: Path) -> None:
+ERRORS = {
+    "a wrong shape": ("return -slope.view(-1, *[1] * distance.ndim) * ", "return -slope[0] * "),
+    "no number far away": ("torch.log1p(distance.float())", "torch.sqrt(20.0 - distance.float())"),
+    "later tokens": (
+        "distance_bias=self.penalty",
+        "distance_bias=self.penalty, output=lambda x, layout: x + layout.own_values().roll(-1, 2)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_the_documented_errors_are_what_is_said(tmp_path: Path, kind: str) -> None:
     page = ROOT / "docs/adding-an-encoding.md"
     write_files(page, tmp_path)
     file = tmp_path / "my_folder/encodings/logarithm.py"
     text = file.read_text()
-    assert text.count("return -slope.view(-1, *[1] * distance.ndim) * ") == 1
-    file.write_text(text.replace("return -slope.view(-1, *[1] * distance.ndim) * ", "return -slope[0] * "))
-    (said,) = re.findall(r"^error: (encoding logarithm .*)$", page.read_text(), flags=re.MULTILINE)
-    refused(said, "penalties.toml", ["encodings=['logarithm']"], tmp_path)
+    right, wrong = ERRORS[kind]
+    assert text.count(right) == 1
+    file.write_text(text.replace(right, wrong))
+    said = re.findall(r"^error: (encoding logarithm .*)$", page.read_text(), flags=re.MULTILINE)
+    assert len(said) == len(ERRORS)
+    refused(said[list(ERRORS).index(kind)], "penalties.toml", ["encodings=['logarithm']"], tmp_path)
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -266,6 +266,21 @@ def test_what_fails_is_named(write: Write, hook: str) -> None:
         check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("Contribution(distance_bais=None)", "'distance_bias'"),
+        ("Contribution(rotation=Rotation(None, key_angle=None))", "'key_angles'"),
+        ("layout.query_position_BT", "'query_positions_BT'"),
+        ("self.geometry.head_with", "'head_width'"),
+    ],
+)
+def test_a_misspelled_part_is_guessed(write: Write, wrong: str, meant: str) -> None:
+    write("encodings/mine.py", EMPTY + method("contribute", "layout", wrong))
+    with pytest.raises(UserError, match=rf"contribute fails: \w+Error: .*; did you mean {meant}( or .*)?\?$"):
+        check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2)))
+
+
 @pytest.mark.parametrize("part", ["layer_input_BTD", "token_numbers_BSC"])
 def test_a_layer_that_was_not_asked_for_is_missed_before_training(write: Write, part: str) -> None:
     """The check shows an encoding what a model will show it: without `reads_layer`, no layer."""
@@ -349,6 +364,90 @@ def test_a_folder_in_which_nothing_can_be_found_is_refused(
     monkeypatch.setenv("LENGTHWISE_PATH", f"{tmp_path / 'mine'}:{tmp_path / 'empty'}")
     with pytest.raises(UserError, match=rf"empty', {none}$"):
         registry.tasks.names()
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "taken"),
+    [
+        ("encodings", "rope", "another name of the encoding 'rotary'"),
+        ("encodings", "SmolLM3", "the name of a preset, 'Rotary positions, and none in every fourth layer .*'"),
+        ("encodings", "lstm", "the name of the mixer 'lstm'"),
+        ("mixers", "alibi", "the name of the encoding 'alibi'"),
+        ("tasks", "niah", "another name of the task 'needle'"),
+    ],
+)
+def test_a_name_that_means_something_else_is_refused(write: Write, folder: str, name: str, taken: str) -> None:
+    """It would be taken for the other, or hide it."""
+    file = write(f"{folder}/{name}.py", EMPTY.replace("mine", name))
+    found = {"encodings": registry.encodings, "mixers": registry.mixers, "tasks": registry.tasks}[folder]
+    with pytest.raises(UserError, match=rf"^{file}: '{name}' is {taken}; rename yours$"):
+        found.names()
+
+
+FORESIGHT = {
+    "a change of the output": (
+        "output=lambda x, own: x + own.own_values().roll(-1, 2)",
+        "later tokens",
+    ),
+    "a scale from the mean of what the layer reads": (
+        "scale=layout.layer_input_BTD.mean((1, 2)).exp()[:, None, None, None]",
+        "later tokens",
+    ),
+    "a normaliser that forgets what is hidden": (
+        "normalizer=lambda logits, layout: logits.nan_to_num(neginf=0.0).softmax(-1)",
+        "later tokens",
+    ),
+    "numbers summed over all sequences": (
+        "row_column_bias=RowColumnBias.difference("
+        "layout.token_numbers_BSC.cumsum(1).sin().mT.expand(-1, 2, -1), layout)",
+        "other sequences of its row",
+    ),
+    "a score that counts earlier keys": (
+        "score=lambda scores: scores.logits_BHTS * (1 + scores.k_BHSK.cumsum(2).mean(-1)[:, :, None])",
+        "other sequences of its row",
+    ),
+}
+
+
+@pytest.mark.parametrize("leak", FORESIGHT)
+def test_what_knows_hidden_tokens_is_refused_before_training(write: Write, leak: str) -> None:
+    declared, hidden = FORESIGHT[leak]
+    content = EMPTY + "    reads_layer = True\n\n" + method("token_numbers", "x", "x[..., :1]")
+    file = write("encodings/mine.py", content + method("contribute", "layout", f"Contribution({declared})"))
+    with pytest.raises(UserError, match=rf"^encoding mine \({file}\): a token must not know {hidden}; see "):
+        build.build(study.study_from(small_table()).model, 64, [{"name": "mine"}], build.Lengths(8, 16))
+
+
+def test_foresight_is_seen_where_training_begins_with_zeros(write: Write) -> None:
+    content = EMPTY + "    def __init__(self, config, geometry):\n        super().__init__(config, geometry)\n"
+    content += "        self.taken = torch.nn.Parameter(torch.zeros(1))\n\n"
+    leak = "Contribution(output=lambda x, own: x + self.taken * own.own_values().roll(-1, 2))"
+    write("encodings/mine.py", content + "    reads_layer = True\n\n" + method("contribute", "layout", leak))
+    with pytest.raises(UserError, match="must not know later tokens"):
+        build.build(study.study_from(small_table()).model, 64, [{"name": "mine"}], build.Lengths(8, 16))
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (
+            "distance_bias=lambda d: -(20.0 - d).sqrt().expand(2, *d.shape)",
+            "distance_bias must be finite, not nan at distance 21",
+        ),
+        (
+            "rotation=Rotation(lambda p: (90.0 - p).log()[..., None])",
+            "rotation.angles must be finite, not -inf at positions up to 90",
+        ),
+        (
+            "scale=(80.0 - layout.query_positions_BT).sqrt()[:, None, :, None]",
+            "scale must be finite, not nan at positions up to 90",
+        ),
+    ],
+)
+def test_what_is_not_finite_far_away_is_refused_before_training(write: Write, declared: str, message: str) -> None:
+    write("encodings/mine.py", EMPTY + method("contribute", "layout", f"Contribution({declared})"))
+    with pytest.raises(UserError, match=f"{message}$"):
+        check_encoding(build.make_encoding({"name": "mine"}, Geometry.of(16, 2, context=91)))
 
 
 def test_an_unknown_name_says_where_it_was_looked_for(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,17 @@ def test_the_same_run_in_two_folders_counts_once(results: Results, folder: Path,
     assert {*order(board)} == {"none", "alibi", "rotary"}
 
 
+def test_the_same_run_with_other_numbers_is_said_to_be_left_out(results: Results) -> None:
+    """Another device rounds otherwise: the second folder's numbers must not vanish without a word."""
+    once, again = of(results, "alibi", (1,), ["parity"]), of(results, "none", (1,), ["parity"])
+    (other,) = [replace(run, rows=[{**row, "correct": 0} for row in run.rows]) for run in once]
+    found = leaderboard([results, part("mine", [other, *again])], ["methods", "mine"])
+    assert found.boards[0].left_out == {("mine", "alibi"): 1}
+    assert found.boards[0].results.of("parity", "alibi")[0].totals == once[0].totals
+    said = "1 run of alibi in mine gave other numbers than the same in an earlier folder, whose numbers are shown."
+    assert said in leaderboard_table(found).sentences
+
+
 def test_more_seeds_of_a_method_join_and_another_run_of_a_cell_is_told_apart(results: Results) -> None:
     more = [changed(run, seed=run.description["seed"] + 3) for run in of(results, "alibi")]
     again = [changed(run, commit="other") for run in of(results, "rotary", (1,))]

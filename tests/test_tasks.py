@@ -5,6 +5,7 @@ import inspect
 import os
 import re
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from lengthwise import registry
 from lengthwise.data.examples import Part
 from lengthwise.data.scratchpad import Scratchpad
+from lengthwise.data.splits import Split, draw, is_shared
 from lengthwise.seeding import stream
+from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Span
 from lengthwise.tasks.words import words
 
@@ -161,13 +164,35 @@ def test_few_symbols_are_listed_completely(name: str) -> None:
     cls = registry.tasks.get(name)
     task = cls(cls.Config(symbols=5))
     listed = task.all_examples(3)
-    if listed is None:
-        assert name not in ("copy.repeat", "copy.repeat_twice", "copy.replace")
-        return
     texts = {task.text(listed, i) for i in range(len(listed))}
-    assert len(texts) == len(listed) == (20 if name == "copy.replace" else 5)
-    drawn = task.examples(3, 500, stream(0))
-    assert {task.text(drawn, i) for i in range(500)} == texts
+    number = {"copy.repeat": 5, "copy.repeat_twice": 5, "copy.replace": 20}.get(name, 125)
+    assert len(texts) == len(listed) == number
+    drawn = task.examples(3, 30 * number, stream(0))
+    assert {task.text(drawn, i) for i in range(len(drawn))} == texts
+
+
+def test_different_words_are_listed_where_they_are_few() -> None:
+    task = make_task({"name": "copy.words", "symbols": 5, "distinct": True})
+    listed = task.all_examples(3)
+    assert listed is not None
+    assert {task.text(listed, i)[1] for i in range(len(listed))} == {
+        " ".join(chosen) for chosen in permutations(words(5), 3)
+    }
+
+
+@pytest.mark.parametrize("symbols", [2, 3, 7, 19, 20, 22])
+@pytest.mark.parametrize("name", ["copy.words", "reverse.and_back"])
+def test_few_words_leave_examples_for_every_split(name: str, symbols: int) -> None:
+    """Two words make eight sequences of three: of so few, drawing left none to be tested."""
+    task = make_task({"name": name, "symbols": symbols})
+    kept = {split: draw(task, split, Span(2, 12), 120, 0) for split in (Split.TRAIN, Split.TEST)}
+    prompts = {
+        split: {
+            task.text(examples, i)[0] for i in range(len(examples)) if not is_shared(task, int(examples.buckets[i]))
+        }
+        for split, examples in kept.items()
+    }
+    assert not prompts[Split.TRAIN] & prompts[Split.TEST]
 
 
 @pytest.mark.slow

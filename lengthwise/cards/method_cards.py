@@ -76,9 +76,12 @@ def method_card(method: str, results: Results) -> MethodCard:
     drawn = Pictures()
     kinds = _kinds(layers)
     try:
-        _refuse_large(layers)
-        models = [(layer, _fresh(layer)) for layer in _distinct(layers)]
-        facts += _facts(models)
+        if _missing(layers):  # which its summary says
+            models = []
+        else:
+            _refuse_large(layers)
+            models = [(layer, _fresh(layer)) for layer in _distinct(layers)]
+            facts += _facts(models)
         for layer, model in models:
             if is_mixer(layer):
                 notes.append(f"{layer['name']} takes the place of attention: there is nothing to draw.")
@@ -139,6 +142,12 @@ def _parts(layers: Sequence[Mapping[str, Any]]) -> list[CardPart]:
         said = (card.get(field, "") for field in ("equation", "source", "arxiv"))
         found[CardPart(name, summary, plain(given) if given else "", *said)] = None
     return list(found)
+
+
+def _missing(layers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a method's file is not found here."""
+    names = {table["name"] for layer in layers for table in tables_of(dict(layer))}
+    return not names <= {*registry.encodings.entries, *registry.mixers.entries}
 
 
 def _preset(method: str, layers: Sequence[Mapping[str, Any]]) -> Preset | None:

@@ -6,6 +6,7 @@ Letters: i the query's position, j the key's, d = i - j, n the keys that the que
 a key, x what the layer reads, y what a head found, h the head of H, K the head width, D the model width, σ the sigmoid.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -35,6 +36,8 @@ class Card:
             raise ValueError(f"a card's kind must be one of {', '.join(get_args(CardKind))}, not {self.kind!r}")
         if what := problem(self.equation):
             raise ValueError(f"equation cannot be drawn, {what}: {self.equation}")
+        if self.arxiv and not re.fullmatch(r"\d{4}\.\d{4,5}|[a-z.-]+/\d{7}", self.arxiv):
+            raise ValueError(f"a card's arxiv is a number such as 2108.12409, not {self.arxiv!r}")
 
 
 def card_of(entry: Entry) -> Card | None:

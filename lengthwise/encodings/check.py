@@ -39,16 +39,18 @@ class Question:
 def check(encoding: Encoding) -> None:
     """Calls everything that the encoding contributes; what is wrong is one line that names the file and the hook.
 
-    Everything is asked twice: the answers must be the same, finite, and change nothing that was given.
+    Everything is asked twice: the answers must be the same, finite, and change nothing that was given. Then once more
+    at the last positions that the model will meet.
     """
     what, cls = f"encoding {encoding.name}", type(encoding)
     first, second = _answers(encoding), _answers(encoding)
     for (hook, answer), (_, again) in zip(first, second, strict=True):
         if not _equal(answer, again):
             raise UserError(f"{written_in(what, cls)}: {hook} must answer the same when it is asked twice")
+    _answers(encoding, at_end=True)
 
 
-def _answers(encoding: Encoding) -> list[tuple[str, Any]]:
+def _answers(encoding: Encoding, at_end: bool = False) -> list[tuple[str, Any]]:
     what, cls = f"encoding {encoding.name}", type(encoding)
     answers: list[tuple[str, Any]] = []
 
@@ -69,12 +71,13 @@ def _answers(encoding: Encoding) -> list[tuple[str, Any]]:
                 raise UserError(f"{where} must {verb} of floating point, not of {tensor.dtype}")
             odd = tensor.isnan() | (tensor == math.inf) | ((tensor == -math.inf) & (question.hook not in HIDING))
             if not tensor.is_meta and bool(odd.any()):
-                raise UserError(f"{where} must {verb} finite, not {tensor[odd][0].item()}")
+                place = _place(question, tensor, odd) or (f" at positions up to {sample.last}" if at_end else "")
+                raise UserError(f"{where} must {verb} finite, not {tensor[odd][0].item()}{place}")
         answers.append((question.hook, found))
         return found
 
     with asking(what, cls, "last_position"):
-        sample = _Sample.of(encoding)
+        sample = _Sample.of(encoding, at_end)
     for question in _questions(encoding, sample):
         found = put(question, "return")
         if question.parameter is not None:
@@ -90,6 +93,13 @@ def _answers(encoding: Encoding) -> list[tuple[str, Any]]:
     for question in _questions_of(contribution, encoding, replace(sample, layout=layout)):
         put(question, "be")
     return answers
+
+
+def _place(question: Question, found: Tensor, odd_where: Tensor) -> str:
+    """Which distance, of all that were asked for, has a bias that is none."""
+    if question.hook != "distance_bias" or found.ndim != 2:
+        return ""
+    return f" at distance {int(odd_where.any(0).nonzero()[0])}"
 
 
 HIDING = ("distance_bias", "row_column_bias", "score")
@@ -126,23 +136,26 @@ def _equal(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Sample:
-    """A small pass: T queries, the last of S keys."""
+    """A small pass: T queries, the last of S keys, at the first positions or the last ones."""
 
     B: int
     T: int
     S: int
     layout: AttentionLayout
+    last: int
+    """The last position."""
 
     @classmethod
-    def of(cls, encoding: Encoding) -> "_Sample":
+    def of(cls, encoding: Encoding, at_end: bool) -> "_Sample":
         geometry, last = encoding.geometry, encoding.last_position
         positions = geometry.context if last is None else min(geometry.context, last + 1)
         B, S = 2, min(5, positions)
         T = min(3, S)
-        key_BS = torch.arange(S).expand(B, S)
+        first = positions - S if at_end else 0
+        key_BS = torch.arange(first, first + S).expand(B, S)
         later_TS = torch.arange(S) > torch.arange(S - T, S)[:, None]
         layout = AttentionLayout(key_BS[:, S - T :], key_BS, hide=lambda: later_TS.expand(B, T, S), causal=False)
-        return cls(B, T, S, layout)
+        return cls(B, T, S, layout, first + S - 1)
 
 
 def _questions(encoding: Encoding, sample: _Sample) -> Iterator[Question]:
@@ -221,7 +234,8 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
             lambda x: isinstance(x, Real) or _broadcasts(x, B, H, T, 1),
         )
     if (bias := contribution.distance_bias) is not None:
-        for distance in (key_BS[0], layout.distances_BTS):  # as our kernel asks, and as eager attention does
+        # As our kernel asks, for all that there are, and as eager attention does.
+        for distance in (torch.arange(sample.last + 1), layout.distances_BTS):
             yield _exact("distance_bias", partial(bias, distance), "(heads, *shape)", H, *distance.shape)
     if contribution.row_column_bias is not None:
         yield Question(

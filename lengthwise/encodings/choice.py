@@ -2,6 +2,7 @@
 
     "rotary"                              one encoding in every layer
     { name = "rotary", fraction = 0.5 }   with settings
+    "rotary(fraction=0.5)"                the same
     ["rotary", "none"]                    a schedule, cycled over the layers
     [["rotary", "window", "ssmax"]]       several methods in each layer
     { layers = [...], label = "mine" }    any of these, with the name that results carry
@@ -151,7 +152,7 @@ def _layer(part: Any) -> EncodingChoice:
 
 def _one(choice: Any) -> EncodingChoice:
     if isinstance(choice, str):
-        settings = {"name": choice}
+        settings = configuration.named(choice, "encoding")
     elif isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
         settings = dict(choice)
     else:

@@ -23,6 +23,7 @@ from lengthwise.mixers.check import check_mixer
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder, Embedding
+from lengthwise.model.foresight import check_foresight
 from lengthwise.model.norm import RMSNorm
 from lengthwise.placements.counting import WHOLE, Counting
 from lengthwise.seeding import derive
@@ -126,7 +127,9 @@ def _check(table: str, geometry: Geometry) -> None:
         if is_mixer(read):
             check_mixer(make_mixer(read, geometry))
         else:
-            check(make_encoding(read, geometry))
+            encoding = make_encoding(read, geometry)
+            check(encoding)
+            check_foresight(encoding)
 
 
 @torch.no_grad()

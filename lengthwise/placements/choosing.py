@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -45,13 +44,6 @@ def _check(words: str, _written: type) -> None:
 def _settings(choice: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
         return dict(choice)
-    if isinstance(choice, str) and (found := re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", choice)):
-        return {"name": found[1], **_values(found[2] or "", choice)}
+    if isinstance(choice, str) and re.fullmatch(r"\s*[\w-]+\s*(\(.*\))?\s*", choice):
+        return configuration.named(choice.strip(), "placement")
     raise UserError(f"a placement is a name such as random-start or randomized(range=4096), not {choice!r}")
-
-
-def _values(text: str, choice: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(f"settings = {{{text}}}")["settings"]
-    except tomllib.TOMLDecodeError:
-        raise UserError(f"settings of a placement look like randomized(range=4096), not {choice!r}") from None

@@ -57,6 +57,8 @@ class Board:
     """Best first: by mean rank, then those that are not ranked by mean accuracy."""
     pairs: int = 0
     """Of task and seed, that methods are ranked over."""
+    left_out: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """(folder, method) -> runs that an earlier folder has too, with other numbers: those of the earlier one count."""
 
 
 def boards(parts: Sequence[Results]) -> list[Board]:
@@ -153,23 +155,31 @@ def source_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _board(group: _Group, study: dict[str, Any]) -> Board:
-    named = list(_told_apart(_each_once(group.runs)))
+    once, left_out = _each_once(group.runs)
+    named = list(_told_apart(once))
     sources: dict[str, dict[str, None]] = defaultdict(dict)
     for run, source in named:
         sources[run.description["encoding"]][source] = None
     results = Results([run for run, _ in named], [], study)
-    board = Board(group.words, results, {method: tuple(found) for method, found in sources.items()})
+    of_methods = {method: tuple(found) for method, found in sources.items()}
+    board = Board(group.words, results, of_methods, left_out=left_out)
     ranked = _ranked_columns(results)
     return replace(board, standings=tuple(_standings(results, ranked)), pairs=len(ranked))
 
 
-def _each_once(runs: list[tuple[RunResult, str]]) -> list[tuple[RunResult, str]]:
-    """A run that was collected is still the same run; one of another version of somebody's file is not."""
+def _each_once(runs: list[tuple[RunResult, str]]) -> tuple[list[tuple[RunResult, str]], dict[tuple[str, str], int]]:
+    """A run that was collected is still the same run; one of another version of somebody's file is not.
+
+    Also how many are left out with other numbers, as (folder, method) -> runs: another device rounds otherwise.
+    """
     found: dict[str, tuple[RunResult, str]] = {}
+    left_out: Counter[tuple[str, str]] = Counter()
     for run, source in runs:
         key = json.dumps([run.description["fingerprint"], run.description.get("outside", {})], sort_keys=True)
-        found.setdefault(key, (run, source))
-    return list(found.values())
+        kept, _ = found.setdefault(key, (run, source))
+        if kept.totals != run.totals:
+            left_out[source, run.description["encoding"]] += 1
+    return list(found.values()), dict(left_out)
 
 
 def _told_apart(runs: list[tuple[RunResult, str]]) -> Iterator[tuple[RunResult, str]]:

@@ -15,7 +15,8 @@ from lengthwise.data.examples import ABSENT, Column
 from lengthwise.tasks.binary_numbers import bits_of, nonzero_bits, values_of
 from lengthwise.tasks.chomsky_expressions import SIGNS, Expressions, brackets, evaluated
 from lengthwise.tasks.copy import SEPARATOR
-from lengthwise.tasks.separated import Separated, all_sequences
+from lengthwise.tasks.separated import Separated
+from lengthwise.tasks.sequences import all_sequences
 from lengthwise.tasks.sort import same_items
 from lengthwise.tasks.task import Span
 

@@ -15,7 +15,7 @@ MOST_OF_A_SETTING = 1_000_000
 
 
 def make_task(choice: str | Mapping[str, Any]) -> Task:
-    """A task from its name, from a table of a name and settings, or from a file of examples (`mine.jsonl`)."""
+    """A task from its name with or without settings, a table of both, or a file of examples (`mine.jsonl`)."""
     settings = _named(choice)
     if settings["name"].endswith(".jsonl"):
         settings = {**settings, "name": "file", "path": settings["name"]}
@@ -43,7 +43,7 @@ def task_table(choice: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _named(choice: Any) -> dict[str, Any]:
     if isinstance(choice, str):
-        return {"name": choice}
+        return configuration.named(choice, "task")
     if isinstance(choice, Mapping) and isinstance(choice.get("name"), str):
         return dict(choice)
     raise UserError(f"a task must be a name or a table with a name, not {visible(repr(choice), 60)}")

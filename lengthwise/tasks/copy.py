@@ -12,11 +12,15 @@ import numpy as np
 
 from lengthwise.data.examples import Column, Examples, Part
 from lengthwise.tasks.distinct import distinct
+from lengthwise.tasks.sequences import all_sequences
 from lengthwise.tasks.task import Span, Task
 from lengthwise.tasks.words import MOST, words
 
 SEPARATOR = "[SEP]"
 NEXT = "[NEXT]"
+
+FEW_SEQUENCES = 399
+"""From 400 sequences of words on, drawing keeps the splits apart; below, it may leave one of them without any."""
 
 
 def place_within(examples: Examples, chosen: np.ndarray) -> np.ndarray:
@@ -77,6 +81,11 @@ class Copy(Task):
 
     def random_words(self, length: int, count: int, generator: np.random.Generator) -> np.ndarray:
         return self.first_symbol + generator.integers(self.config.symbols, size=(count, length), dtype=np.int32)
+
+    def all_words(self, length: int) -> np.ndarray | None:
+        """Every sequence of words, where they are few; else None."""
+        listed = all_sequences(self.config.symbols, length, FEW_SEQUENCES)
+        return None if listed is None else self.first_symbol + listed
 
     def chance(self, length: int) -> float:
         return float(self.config.symbols) ** -length
@@ -207,6 +216,15 @@ class Words(Copy):
             source = self.random_words(length, count, generator)
         return self.columns(source, source)
 
+    def every(self, length: int) -> list[Column] | None:
+        source = self.all_words(length)
+        if source is None:
+            return None
+        if self.config.distinct:
+            ordered = np.sort(source, axis=1)
+            source = source[(ordered[:, 1:] > ordered[:, :-1]).all(axis=1)]
+        return self.columns(source, source)
+
     def chance(self, length: int) -> float:
         if not self.config.distinct:
             return super().chance(length)
@@ -226,5 +244,11 @@ class WordsTwice(Copy):
     published_split = "cmc2x"
 
     def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
-        source = self.random_words(length, count, generator)
+        return self.twice(self.random_words(length, count, generator))
+
+    def every(self, length: int) -> list[Column] | None:
+        source = self.all_words(length)
+        return None if source is None else self.twice(source)
+
+    def twice(self, source: np.ndarray) -> list[Column]:
         return self.columns(source, source, self.fixed(NEXT), source)

@@ -7,11 +7,10 @@ import numpy as np
 
 from lengthwise.data.examples import ABSENT, Column, Part
 from lengthwise.tasks.copy import SEPARATOR
+from lengthwise.tasks.sequences import MOST_LISTED
 from lengthwise.tasks.task import Span, Task
 
 PAIRS = ("()", "[]", "{}", "<>")
-MOST_LISTED = 499
-"""A longer list of all examples is not needed: from 500 on the splits can be kept apart without one."""
 
 
 class Dyck(Task):

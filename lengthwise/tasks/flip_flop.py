@@ -8,7 +8,7 @@ import numpy as np
 from lengthwise.data.examples import ABSENT, Column, Part
 from lengthwise.errors import UserError
 from lengthwise.tasks.copy import SEPARATOR
-from lengthwise.tasks.separated import MOST_LISTED, all_sequences
+from lengthwise.tasks.sequences import MOST_LISTED, all_sequences
 from lengthwise.tasks.task import Span, Task
 
 WRITE, IGNORE, READ = range(3)

@@ -15,6 +15,10 @@ class Reverse(Copy):
         source = self.random_words(length, count, generator)
         return self.columns(source, *self.target(source))
 
+    def every(self, length: int) -> list[Column] | None:
+        source = self.all_words(length)
+        return None if source is None else self.columns(source, *self.target(source))
+
     def target(self, source: np.ndarray) -> list[np.ndarray]:
         raise NotImplementedError
 

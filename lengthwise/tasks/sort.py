@@ -19,6 +19,7 @@ import numpy as np
 from lengthwise.data.examples import ABSENT, Column, Part
 from lengthwise.data.scratchpad import Step, step_columns, with_steps
 from lengthwise.data.vocabulary import TIE
+from lengthwise.tasks.sequences import MOST_LISTED
 from lengthwise.tasks.task import Span, Task
 
 QUESTION = "Sort the following list ["
@@ -26,8 +27,6 @@ ANSWER = "The sorted list is ["
 END = "]."
 COMPUTATION = "The minimum of the unsorted portion"
 """The same in every step, as published."""
-MOST_LISTED = 499
-"""A longer list of all examples is not needed: from 500 on the splits can be kept apart without one."""
 
 
 def same_items(k: int, length: int) -> float:

@@ -10,7 +10,8 @@ import numpy as np
 from lengthwise.data.examples import Column
 from lengthwise.door import visible
 from lengthwise.tasks.copy import SEPARATOR
-from lengthwise.tasks.separated import Separated, all_sequences
+from lengthwise.tasks.separated import Separated
+from lengthwise.tasks.sequences import all_sequences
 from lengthwise.tasks.task import Span
 
 OF_PERMUTATIONS = ("S3", "S4", "S5", "A4", "A5")

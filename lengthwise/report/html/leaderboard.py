@@ -7,15 +7,18 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lengthwise.door import visible
 from lengthwise.equation import to_mathml
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.files import replace as replace_file
+from lengthwise.records.rows import Results
 from lengthwise.report.figures.palette import DARK_SCALE, shade, styles
 from lengthwise.report.html.page import templates
 from lengthwise.report.model.leaderboard import Leaderboard, folder_table, leaderboard_table, leaderboard_values
 from lengthwise.report.model.method_card import MethodCard
 from lengthwise.report.model.run_tables import task_table
+from lengthwise.study import shipped_studies
 
 LARGEST = 3_000_000
 """Bytes of a page: where it would have more, its cards have no pictures."""
@@ -44,6 +47,12 @@ def rendered(found: Leaderboard, cards: Sequence[MethodCard]) -> str:
     return environment.get_template("leaderboard.html.jinja").render(**content(found, cards))
 
 
+def _as_named(name: str, results: Results) -> str:
+    """As it was given, where that says nothing of the machine."""
+    folder = next(iter(results.folders), Path(name))
+    return name if folder.is_absolute() else visible(str(folder))
+
+
 def content(found: Leaderboard, cards: Sequence[MethodCard]) -> dict[str, Any]:
     identities = {card.method: f"method-{number}" for number, card in enumerate(cards, start=1)}
     first = found.boards[0]
@@ -51,6 +60,8 @@ def content(found: Leaderboard, cards: Sequence[MethodCard]) -> dict[str, Any]:
     there = {kind for card in cards for kind in card.kinds}
     return {
         "name": first.results.study.get("name", "study"),
+        "study": study if (study := found.folders[0][1].study.get("name")) in shipped_studies() else "",
+        "first_folder": _as_named(*found.folders[0]),
         "summaries": [str(part.study["summary"]) for _, part in found.folders if part.study.get("summary")],
         "board": leaderboard_table(found, identities),
         "cards": [(identities[card.method], card, standings[card.method]) for card in cards],

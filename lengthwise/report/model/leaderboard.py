@@ -199,6 +199,14 @@ def _notes(found: Leaderboard) -> Iterator[str]:
         )
     ):
         yield f"* or △ 1 of 3: so many seeds did not learn the task, with less than {LEARNED} on their training lengths"
+    left_out = Counter[tuple[str, str]]()
+    for board in found.boards:
+        left_out.update(board.left_out)
+    for (folder, method), number in left_out.items():
+        yield (
+            f"{plural(number, 'run')} of {method} in {folder} gave other numbers than the same in an earlier folder, "
+            "whose numbers are shown"
+        )
     if len(found.boards) > 1:
         yield "methods under different headings had different settings: places and ranks are within a heading"
 
