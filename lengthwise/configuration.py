@@ -127,10 +127,27 @@ def _read_assigned(text: str, shown: str) -> Any:
     except RecursionError:
         raise UserError(f"{shown} is nested too deeply") from None
     except ValueError:  # no TOML, or a number that Python does not read
+        _refuse_almost(text, shown)
         found = {"value": text}
     if found.keys() != {"value"} or "\n" in text.strip():
         raise UserError(f"{shown} must be one value; give each setting a --set of its own")
     return found["value"]
+
+
+BARE_WORD = re.compile(r"(?<![\w'\".-])(?!true\b|false\b)[A-Za-z_][\w.-]*(?![\w'\"=.-]|\s*=)")
+
+
+def _refuse_almost(text: str, shown: str) -> None:
+    """A list or a table that TOML does not read: taken for a text it would be refused for what it is not."""
+    text = text.strip()
+    if not text.startswith(("[", "{")) or ("]" in text[:-1] and not text.endswith(("]", "}"))):
+        return
+    quoted = BARE_WORD.sub(lambda word: f"'{word[0]}'", text)
+    try:
+        tomllib.loads(f"value = {quoted}")
+    except (ValueError, RecursionError):
+        raise UserError(f"{shown} is no value of TOML, such as ['none', 'rotary'] or [2, 4]") from None
+    raise UserError(f"{shown}: put words in quotes, {visible(quoted, 100)}")
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:
@@ -165,7 +182,10 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if kind is Any or type(value) is kind:
         return value
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    raise UserError(f"{where} must be {names.get(kind, kind)}, not {_show(value)}")
+    hint = ""
+    if isinstance(value, list) and value and where.startswith(("model.", "data.", "training.")):
+        hint = f"; a grid of values is grid.{where}={visible(json.dumps(value), 60)}"
+    raise UserError(f"{where} must be {names.get(kind, kind)}, not {_show(value)}{hint}")
 
 
 EXAMPLES = {

@@ -14,6 +14,7 @@ from lengthwise.encodings.choice import read_encoding
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import make_extension
 from lengthwise.study import load_study, shipped_studies, study_from
+from lengthwise.tasks.choosing import make_task
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,66 @@ def test_overrides_are_toml_or_text() -> None:
             configuration.override(table, [wrong])
     with pytest.raises(UserError, match="'c' is not a table"):
         configuration.override(table, ["c.d=1"])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told"),
+    [
+        ("encodings=[none, rotary]", r"put words in quotes, \['none', 'rotary'\]"),
+        ("tasks=[{name=copy.words, symbols=20}]", r"put words in quotes, \[{name='copy.words', symbols=20}\]"),
+        ("grid.model.layers=[1, two]", r"put words in quotes, \[1, 'two'\]"),
+        ("encodings=['none'", "is no value of TOML, such as"),
+        ("encodings=['none',, 'rotary']", "is no value of TOML, such as"),
+    ],
+)
+def test_a_list_that_is_almost_one_is_told_its_cure(assignment: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        configuration.override({}, [assignment])
+    assert configuration.override({}, ["summary=[a] text", "x=[true, 'none']"]) == {
+        "summary": "[a] text",
+        "x": [True, "none"],
+    }
+
+
+def test_several_values_of_a_setting_are_a_grid() -> None:
+    with pytest.raises(UserError, match=r"model.layers must be a whole number, .*; a grid of values is grid.model"):
+        small_study(model__layers=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("written", "as_table"),
+    [
+        ("rotary(fraction=0.5)", {"name": "rotary", "fraction": 0.5}),
+        ("t5(buckets=16, max_distance=32)", {"name": "t5", "buckets": 16, "max_distance": 32}),
+        ("rotary()", "rotary"),
+    ],
+)
+def test_settings_in_brackets_are_those_of_a_table(written: str, as_table: object) -> None:
+    """As tables of results write them."""
+    assert read_encoding(written) == read_encoding(as_table)
+    assert read_encoding(read_encoding(written).label) == read_encoding(as_table)
+
+
+def test_tasks_are_read_with_settings_in_brackets() -> None:
+    task = make_task("copy.words(symbols=20,distinct=True)")
+    assert (task.name, task.config) == ("copy.words", type(task).Config(symbols=20, distinct=True))
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("rotary(0.5)", r"settings of an encoding look like rotary\(fraction=0.5\)"),
+        ("rotary(fraction=0.5}\n[evil]\n)", "settings of an encoding look like"),
+        ("rotary(fraction=0.5, fraction=0.25)", "settings of an encoding look like"),
+        ("rotary(name='t5')", "the name stands before the brackets"),
+        ("rotary(fraction=2020-01-01)", "fraction cannot be the date"),
+        ("rotary(fraction=" + "[" * 5000 + ")", "settings of an encoding look like"),
+    ],
+)
+def test_wrong_brackets_are_one_line(written: str, told: str) -> None:
+    with pytest.raises(UserError, match=told) as caught:
+        read_encoding(written)
+    assert len(str(caught.value)) < 200 and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", shipped_studies())

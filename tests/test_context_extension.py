@@ -1117,7 +1117,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     ),
     "positions": (["perplexity", "RUN", "--positions", "none"], "which knows its positions"),
     "store": (["perplexity", "RUN", "--store", "elsewhere"], "are not in elsewhere"),
-    "fit": (["fit", "RUN", "yarn", "--length", "64", "--out", "f", "--scored", "16"], "missing setting"),
+    "fit": (["fit", "RUN", "yarn", "--length", "64", "--out", "f", "--scored", "16"], "yarn needs factor"),
     "fit among others": (
         ["fit", "RUN", "head-scale", "--length", "64", "--out", "RUN"],
         "holds something else",

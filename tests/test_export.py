@@ -336,6 +336,7 @@ def test_what_cannot_be_exported_is_told_and_nothing_is_written(finished: tuple[
         ([str(folder), "--to", str(out)], "it is a study's, name one of its runs"),
         ([str(tmp_path / "no"), "--to", str(out)], "no such folder"),
         ([str(tmp_path), "--to", str(out)], "is not the folder of a run"),
+        ([str(run.parent), "--to", str(out)], f"is not the folder of a run; name one of those in it: {run}"),
         ([str(run), "--to", str(full)], "is there and not empty"),
         ([str(run), "--to", str(full / "mine")], "is a file"),
         ([str(run), "--to", "."], "is the current folder; name a new one"),

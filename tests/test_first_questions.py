@@ -21,7 +21,7 @@ ASKED = dict(re.findall(r"^\*\*(.*?)\*\*.*?^```bash\n(.*?)^```", SECTION, flags=
 SHORT = {
     "run": ["--set", "training.steps=2", "--set", "data.test_per_length=4", "--set", "data.validation=10"],
     "evaluate": ["--count", "1"],
-    "extend compare": ["--windows", "8", "--scored", "64"],
+    "extend compare": ["--windows", "8"],
 }
 
 pytestmark = pytest.mark.slow

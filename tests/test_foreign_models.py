@@ -1,6 +1,7 @@
 """Any model on our tasks: what is asked, how it is judged, models of Transformers, servers, what is refused."""
 
 import json
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -229,10 +230,24 @@ def test_what_tables_could_not_compare_is_refused(tmp_path: Path) -> None:
         evaluate(other, prepare_questions(TASK, count=5), out)
     changed = Knowing()
     changed.identity = {"double": 2}
-    with pytest.raises(UserError, match=r"already holds copy.words/knowing"):
+    with pytest.raises(UserError, match=r"copy.words asked of another model that is called 'knowing'; .* --name"):
         evaluate(changed, prepare_questions(TASK, count=4), out)
-    with pytest.raises(UserError, match=r"tables compare lengths up to 4 .* none of the longer"):
+    with pytest.raises(UserError, match=r"knowing with other settings \(asking.instruction was \"\", is \"Please\"\)"):
+        evaluate(Knowing(), prepare_questions(TASK, count=4, asking=Asking(instruction="Please")), out)
+    with pytest.raises(UserError, match=r"up to 4, .* only the former; add a longer one: --lengths 2-5$"):
         evaluate(Knowing(), prepare_questions(TASK, [2, 3], count=4), out)
+    with pytest.raises(UserError, match=r"up to 20, .* only the latter; add .*: --lengths 20-30; or .* --trained 30$"):
+        evaluate(Knowing(), prepare_questions("copy.words", [30], count=4), out)
+    with pytest.raises(UserError, match=r"up to 3, .* only the former; add a longer one: --lengths 2-4$"):
+        evaluate(Knowing(), prepare_questions("copy.words", [2, 3], count=4, trained="2-3"), out)
+
+
+def test_lengths_that_were_asked_are_those_that_are_told(tmp_path: Path) -> None:
+    """Not the last length that the task has, which was not asked."""
+    (run,) = evaluate(Knowing(), prepare_questions(TASK, [2, 3, 5, 6], count=4), tmp_path / "out").runs
+    assert run.description["test_lengths"] == [5, 6] and run.description["settings"]["data"].get("test_at") is None
+    (run,) = evaluate(Knowing(), prepare_questions(TASK, [2, 5, 8], count=4), tmp_path / "gap").runs
+    assert run.description["test_lengths"] == [5, 8] and run.description["settings"]["data"]["test_at"] == [5, 8]
 
 
 # Models of Transformers.
@@ -361,7 +376,7 @@ def test_refusals_of_models(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     assert "lengthwise export" in command("evaluate", tmp_path, "--task", "copy.words", "--count", "1")[1]
     model.save_pretrained(tmp_path / "bare")
-    with pytest.raises(UserError, match="no tokenizer that can be read"):
+    with pytest.raises(UserError, match="bare has no tokenizer; save it there"):
         lw.evaluate(tmp_path / "bare", None, TASK, count=1)
     with pytest.raises(UserError, match="cannot generate"):
         lw.evaluate(torch.nn.Linear(2, 2), tokenizer, TASK, count=1)
@@ -417,6 +432,40 @@ def test_an_exported_run_has_the_numbers_of_the_run(trained: tuple[Path, Any, Pa
     assert theirs == ours
     correct = sum(row["correct"] for row in ours)
     assert 20 < correct < 180  # a test that all or nothing would pass says little
+
+
+def test_an_exported_run_is_asked_what_its_export_says(trained: tuple[Path, Any, Path], tmp_path: Path) -> None:
+    folder, run, _ = trained
+    done = CliRunner().invoke(app, ["export", str(folder), "--to", str(tmp_path / "model")])
+    assert done.exit_code == 0, done.exception
+    (line,) = [line for line in done.output.splitlines() if "lengthwise evaluate" in line]
+    code, told = command(*shlex.split(line)[1:], "--out", tmp_path / "out", "--count", "40")
+    assert code == 0, told
+    (found,) = load_results(tmp_path / "out").runs
+    assert found.description["train_lengths"] == run.description["train_lengths"] == [6, 8]
+    assert found.description["test_lengths"] == run.description["test_lengths"] == [9, 10]
+    assert found.totals["last", False].correct == run.totals["last", False].correct
+
+
+def test_a_task_that_the_model_has_no_words_for_is_refused_with_its_own(
+    trained: tuple[Path, Any, Path], tmp_path: Path
+) -> None:
+    _, _, model = trained
+    words = ("--count", "2", "--device", "cpu", "--out", tmp_path / "out")
+    code, told = command("evaluate", model, "--task", "copy.words", *words)
+    assert code == 1 and "model has no token for 'Copy:', a word of copy.words; it was trained on parity" in told
+    assert not (tmp_path / "out").exists()
+    origin = model / "lengthwise.json"
+    said = json.loads(origin.read_text())
+    try:
+        origin.write_text(json.dumps({**said, "settings": {"task": {"name": "copy.words", "symbols": 5}}}))
+        code, told = command("evaluate", model, "--task", "copy.words", *words)
+        assert code == 1 and "it was trained with other settings: add --set symbols=5" in told
+        origin.unlink()
+        code, told = command("evaluate", model, "--task", "copy.words", *words)
+        assert code == 1 and "ask with the settings of the task that it was trained on" in told
+    finally:
+        origin.write_text(json.dumps(said))
 
 
 # Servers.

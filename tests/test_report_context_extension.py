@@ -201,6 +201,32 @@ def test_every_line_is_in_a_figure_and_the_published_ones_are_dashed(folder: Pat
     assert heat.body.count("<rect") == 70
 
 
+@pytest.mark.parametrize(
+    ("highest", "end", "edge"), [(1.7, "2", None), (2.1, "5", None), (60.0, "100", None), (400.0, "100", 100)]
+)
+def test_the_axis_ends_where_the_ratios_do(tmp_path: Path, highest: float, end: str, edge: int | None) -> None:
+    """Ratios from 1 to 2 are the answer for a good extension: on an axis to 100 they could not be told apart."""
+    rows = [
+        {
+            **LOSS,
+            "line": line,
+            "family": "mine",
+            "times": times,
+            "context": 64 * times,
+            "tokens": 9,
+            "perplexity": value,
+        }
+        for line, found in {"as trained": {1: 50.0, 2: 50 * highest}, "yarn": {1: 50.0, 2: 55.0}}.items()
+        for times, value in found.items()
+    ]
+    (tmp_path / "table").mkdir()
+    write_rows(tmp_path / "table/perplexity.jsonl", rows)
+    shown = content(load_extension_rows(tmp_path))
+    (figure,) = shown["ratio_figures"]
+    labels = re.findall(r"<text[^>]*>([\d.]+)</text>", figure.body)
+    assert end in labels and all(float(each) <= float(end) for each in labels) and shown["edge"] == edge
+
+
 def test_what_is_not_there_is_not_shown(tmp_path: Path) -> None:
     write_table(tmp_path / "table", passkeys=False, fits=False, entropy=False)
     done = CliRunner().invoke(app, ["extend", "report", str(tmp_path), "--out", str(tmp_path / "r.html")])

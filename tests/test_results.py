@@ -231,7 +231,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 def test_results_of_nothing_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         load_results(tmp_path / "absent")
-    with pytest.raises(UserError, match="holds no runs"):
+    with pytest.raises(UserError, match="holds no runs; name the folder that"):
+        load_results(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"holds no runs; it is a model: lengthwise evaluate .* --task"):
+        load_results(tmp_path)
+    (tmp_path / "table.json").write_text("{}")
+    with pytest.raises(UserError, match=f"it is of extended models: lengthwise extend report {tmp_path}"):
         load_results(tmp_path)
 
 

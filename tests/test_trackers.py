@@ -298,6 +298,9 @@ def test_what_is_wrong_is_told(tmp_path: Path, fourteen: Path, monkeypatch: pyte
         make_tracker("wandbb", tmp_path, "p")
     with pytest.raises(UserError, match="holds no runs"):
         track(tmp_path, Remembered())
+    monkeypatch.setenv("WANDB_MODE", "offlne")
+    with pytest.raises(UserError, match="WANDB_MODE is 'offlne'; did you mean 'offline'"):
+        make_tracker("wandb", tmp_path, "p")
     for name in READERS:
         monkeypatch.setitem(sys.modules, {"tensorboard": "tensorboard"}.get(name, name), None)
         with pytest.raises(UserError, match=rf"pip install 'lengthwise\[{name}\]'"):

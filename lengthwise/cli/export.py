@@ -39,4 +39,4 @@ def export_command(
     done = export(run, to, kind.value, checkpoint.value if checkpoint else "")
     told = f"Wrote {done.folder}: {done.architecture}, logits within {done.difference:.1g} of the run's"
     say(told)
-    after_export(messages, done.folder, native=not done.architecture.startswith("Lengthwise"))
+    after_export(messages, done.folder, not done.architecture.startswith("Lengthwise"), done.asked)

@@ -69,7 +69,10 @@ Contexts = Annotated[str, typer.Option("--context", help="E.g. 512,1024,2k; by d
 Corpus = Annotated[Path | None, typer.Option(help="Documents to read; by default what the run was trained on.")]
 Split = Annotated[Documents, typer.Option(help="Which documents.")]
 Windows = Annotated[int, typer.Option(min=1, help="Runs of scored tokens, spread over the documents.")]
-Scored = Annotated[int, typer.Option(min=1, help="Tokens of a run, at the end of a window.")]
+Scored = Annotated[
+    int,
+    typer.Option(min=0, help="Tokens of a run, at the end of a window; 0: 256, or the shortest context if shorter."),
+]
 Store = Annotated[Path | None, typer.Option(help="Folder of tokens; by default `tokens` beside the run.")]
 AtPositions = Annotated[Positions, typer.Option(help="Of a Hugging Face model: none where its rotation was removed.")]
 Trained = Annotated[int, typer.Option(min=0, help="Training length of a Hugging Face model; 0: as its config says.")]

@@ -52,7 +52,7 @@ def compare_command(
     ] = None,
     corpus: Corpus = None,
     windows: Windows = 256,
-    scored: Scored = 256,
+    scored: Scored = 0,
     depths: Depths = 10,
     trials: Trials = 10,
     heads: Annotated[int, typer.Option(min=0, help="Windows over which heads are watched; 0 for none.")] = 4,
@@ -70,6 +70,7 @@ def compare_command(
     require_extensions([part for text in extension for part in AND.split(text)])
     from lengthwise.context_extension.comparing import compare, comparison
     from lengthwise.context_extension.extending import read_lengths
+    from lengthwise.context_extension.fitting_rows import usual_scored
     from lengthwise.context_extension.loaded_model import open_model
     from lengthwise.context_extension.table import MeasureSettings
     from lengthwise.records.names import path_part
@@ -85,7 +86,8 @@ def compare_command(
                 raise UserError(f"contexts must be {subject.trained:,} tokens or more, the trained length")
             try:
                 settings = MeasureSettings(
-                    times=tuple(each / subject.trained for each in contexts), windows=windows, scored=scored,
+                    times=tuple(each / subject.trained for each in contexts), windows=windows,
+                    scored=usual_scored(scored, contexts[0]),
                     depths=depths, trials=trials, heads=heads, seed=seed,
                 )  # fmt: skip
             except ValueError as error:

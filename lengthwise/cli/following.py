@@ -35,13 +35,17 @@ def after_analysis(messages: Console, runs: Path, out: Path | None) -> None:
         say_next(messages, ["lengthwise", "report", runs, "--out", "report.html"])
 
 
-def after_export(messages: Console, folder: Path, native: bool) -> None:
+def after_export(messages: Console, folder: Path, native: bool, asked: Sequence[str] = ()) -> None:
+    """`asked`: options of `evaluate` for the task that the model was trained on; none for a language model."""
     ours = "" if native else "import lengthwise.hub; "
     program = f"{ours}from transformers import AutoModelForCausalLM as M; print(M.from_pretrained({str(folder)!r}))"
     if set(program) & set('"$`!\\'):
         say_next(messages, ["python", "-c", program])
     else:  # quotes within quotes, as one would write them
         messages.print(f'Next: python -c "{program}"', highlight=False, markup=False, soft_wrap=True, style="dim")
+    if asked:
+        command = shlex.join(["lengthwise", "evaluate", str(folder), *asked])
+        messages.print(f"      {command}", highlight=False, markup=False, soft_wrap=True, style="dim")
 
 
 def after_dataset(messages: Console, out: Path, length: int | None) -> None:

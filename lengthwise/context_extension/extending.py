@@ -14,7 +14,7 @@ from lengthwise.context_extension.entropy import correlate, entropies, entropy_r
 from lengthwise.context_extension.fit_files import holds_others, save_fit
 from lengthwise.context_extension.fitting import FitSettings
 from lengthwise.context_extension.fitting_entropy import fit_by_method
-from lengthwise.context_extension.fitting_rows import SCORED, Targets, TrainingWindows, choose_targets
+from lengthwise.context_extension.fitting_rows import Targets, TrainingWindows, choose_targets, usual_scored
 from lengthwise.context_extension.forward import watching_memory
 from lengthwise.context_extension.hugging_face import Positions
 from lengthwise.context_extension.loaded_model import LoadedModel, at_context, open_model
@@ -51,7 +51,8 @@ class Wanted:
     corpus: Path | None = None
     split: str = "test"
     windows: int = 256
-    scored: int = SCORED
+    scored: int = 0
+    """Tokens of a run; 0 for the usual number."""
     store: Path | None = None
     positions: Positions = "auto"
     trained: int = 0
@@ -192,7 +193,8 @@ class Extending:
     ) -> Targets:
         documents = self.subject.documents(split or self.wanted.split, self.wanted.corpus, note=self.listener.note)
         chosen = list(contexts or self.contexts)
-        return choose_targets(documents, chosen, windows or self.wanted.windows, self.wanted.scored)
+        scored = usual_scored(self.wanted.scored, min(chosen))
+        return choose_targets(documents, chosen, windows or self.wanted.windows, scored)
 
 
 def require_place(out: Path | None) -> None:

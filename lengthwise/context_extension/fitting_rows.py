@@ -38,6 +38,11 @@ class Targets:
         return _cut(self.documents, self.ends - context - 1, context)
 
 
+def usual_scored(asked: int, shortest: int) -> int:
+    """Tokens of a run: what was asked for, or the usual number, or all of the shortest context where that has fewer."""
+    return asked or min(SCORED, shortest)
+
+
 def choose_targets(documents: Documents, contexts: Sequence[int], count: int, scored: int = SCORED) -> Targets:
     """At most `count` runs of targets that have the longest context before them, spread evenly over all there are.
 

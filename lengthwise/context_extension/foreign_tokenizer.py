@@ -8,6 +8,7 @@ import numpy as np
 from lengthwise import door
 from lengthwise.data.tokenizer_file import load_tokenizer
 from lengthwise.errors import UserError
+from lengthwise.exported import is_of_a_task
 
 
 class TextTokenizer(Protocol):
@@ -37,6 +38,10 @@ class ForeignTokenizer:
         file = folder / "tokenizer.json"
         if not file.exists():
             raise UserError(f"{folder} has no tokenizer.json; save the tokenizer there in its fast form")
+        if is_of_a_task(folder):
+            raise UserError(
+                f"{folder} is a model of a task, which reads no text; `lengthwise evaluate` asks it questions"
+            )
         inner = load_tokenizer(file)
         try:
             return cls(inner)

@@ -11,14 +11,13 @@ from lengthwise.context_extension.fitting import FitSettings
 from lengthwise.context_extension.fitting_entropy import HALVINGS
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import make_extension
+from lengthwise.extensions.naming import AUTO
 from lengthwise.records.names import refuse_unfit
 
 BEST = "best"
 """As a scale: the best uniform one, searched; as `slope`: how it grows with position."""
 TIMES = "times"
 """As a setting of an extension: the multiple that the line is for."""
-AUTO = "auto"
-"""As a factor: how many times longer the context at hand is than the trained one."""
 AS_TRAINED = "as trained"
 """As the `passkey_share` of a fit: that of the rows that the model was trained on; 0 where nobody knows."""
 AS_MEASURED = "as measured"

@@ -15,6 +15,7 @@ from lengthwise.context_extension.hugging_face import Positions, is_hugging_face
 from lengthwise.context_extension.reader import DecoderReader, Reader
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import make_extension
+from lengthwise.extensions.naming import AUTO
 from lengthwise.language.corpus import SPLITS, Corpus
 from lengthwise.language.description import read_description
 from lengthwise.language.model import load_language_model
@@ -22,9 +23,6 @@ from lengthwise.language.prepared import is_prepared
 from lengthwise.language.store import Documents, TokenStore, find_store
 from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.training.state import checksum
-
-AUTO = "auto"
-"""As an extension's `factor`: how many times longer the context at hand is than the trained one."""
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from lengthwise import configuration
 from lengthwise.context_extension.fit_files import precision_of
 from lengthwise.context_extension.hugging_face import Positions, is_hugging_face
-from lengthwise.context_extension.loaded_model import AUTO, open_model
+from lengthwise.context_extension.loaded_model import open_model
 from lengthwise.context_extension.reader import DecoderReader, Reader
 from lengthwise.context_extension.transformers_reader import TransformersReader
 from lengthwise.context_extension.variant import Variant, variant
 from lengthwise.errors import UserError
 from lengthwise.extensions.extended import make_extension
 from lengthwise.extensions.extension import Extension
+from lengthwise.extensions.naming import AUTO
 from lengthwise.hub import merging
 from lengthwise.hub.merge_plan import Source
 from lengthwise.hub.merging import Merged

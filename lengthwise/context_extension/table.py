@@ -39,7 +39,7 @@ from lengthwise.errors import UserError
 from lengthwise.extensions.extended import make_extension
 from lengthwise.language.store import Documents
 from lengthwise.leftovers import clear_leftovers
-from lengthwise.records.directory import StudyDirectory, differences, make_folder
+from lengthwise.records.directory import StudyDirectory, differences, in_words, make_folder
 from lengthwise.records.extension_schema import HEADS, PASSKEY, PERPLEXITY, TABLE, UNIFORM
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
 from lengthwise.records.names import path_part, places
@@ -237,7 +237,7 @@ class LineTable:
         if file.exists():
             before = read_json(file, TABLE)
             changes = [
-                f"{key} was {old!r}, is {new!r}"
+                _what_changed(part, key, old, new)
                 for part in ("settings", "models", "targets", "about")
                 for key, old, new in differences(before.get(part, {}), now[part])
                 if part != "about" or key != "summary"
@@ -257,6 +257,14 @@ class LineTable:
     def _put(self, name: str, line: str, rows: Sequence[Row]) -> None:
         """Writes the file whole, so that a line is never cut off; where a part of it was there, in its place."""
         write_rows(self.out / name, chain.from_iterable({**by_line(self.out / name), line: rows}.values()))
+
+
+def _what_changed(part: str, key: str, old: Any, new: Any) -> str:
+    if part == "models":
+        return f"of another model than {key}" if new is None else f"another model was called {key}"
+    if part == "targets":
+        return f"{key} was scored on other documents or windows"
+    return f"{key} was {in_words(old)}, is {in_words(new)}"
 
 
 def reach(lines: Sequence[Line], model: str, settings: MeasureSettings) -> dict[str, float]:
@@ -304,11 +312,14 @@ def what_is_scored(
     `reach`: see there. `keys`: None for no passkey test.
     """
     if settings.scored > trained:
-        raise UserError(f"scored must be at most the {trained:,} tokens of the trained context, not {settings.scored}")
+        raise UserError(
+            f"scored must be at most the {trained:,} tokens of the trained context, not {settings.scored}; set "
+            f"measure.scored={trained} (--scored {trained})"
+        )
     for split, times in reach.items():
         context, longest = round(times * trained), documents(split).longest
         if context >= longest:
-            what = "measure.times" if split == "test" else "the times of lines that are searched or fitted"
+            what = "measure.times (--context)" if split == "test" else "the times of lines that are searched or fitted"
             raise UserError(
                 f"a context of {context:,} tokens ({times:g} x {trained:,}) is longer than any document of the {split} "
                 f"split: the longest allows {longest - 1:,}; take {times:g} out of {what}, or give longer documents"

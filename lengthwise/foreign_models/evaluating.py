@@ -21,13 +21,13 @@ from typing import Any
 
 from lengthwise import configuration
 from lengthwise.data.lengths import read_lengths
-from lengthwise.door import COUNT, Number, Table, Text, Truth, visible
+from lengthwise.door import ANY_TABLE, COUNT, Number, Table, Text, Truth, visible
 from lengthwise.errors import UserError
 from lengthwise.foreign_models.judged import judge
 from lengthwise.foreign_models.questions import Asking, Questions, make_questions
 from lengthwise.foreign_models.written import Writer, Written
 from lengthwise.leftovers import clear_leftovers
-from lengthwise.records.directory import RunDirectory, StudyDirectory
+from lengthwise.records.directory import RunDirectory, StudyDirectory, differences, in_words
 from lengthwise.records.files import append_rows, read_json, read_rows, write_json, write_rows
 from lengthwise.records.names import places, refuse_unfit
 from lengthwise.records.provenance import provenance
@@ -102,26 +102,32 @@ def fitting_data(task: Task, data: DataConfig, lengths: Sequence[int]) -> tuple[
     changed: dict[str, Any] = {}
     if seen and seen[0] < train.first:
         changed["train_lengths"] = (seen[0], train.last)
-    if unseen and not (test.first <= unseen[0] and unseen[-1] <= test.last):
-        changed["test_lengths"] = (min(test.first, unseen[0]), max(test.last, unseen[-1]))
+    if unseen and (unseen[0], unseen[-1]) != (test.first, test.last):
+        changed["test_lengths"] = (unseen[0], unseen[-1])
     if changed.keys() == {"train_lengths"}:
         changed["test_lengths"] = (test.first, test.last)
     elif changed.keys() == {"test_lengths"}:
         changed["train_lengths"] = (train.first, train.last)
-    if unseen and unseen != list(range(test.first, test.last + 1)):
+    if unseen and unseen != list(range(unseen[0], unseen[-1] + 1)):
         changed["test_at"] = tuple(unseen)
     return dataclasses.replace(data, **changed), sorted(lengths)
 
 
 def refuse_one_sided(questions: Questions) -> None:
     """Refuses lengths that no table shows: these compare lengths of training with longer ones."""
-    last = questions.data.spans(questions.task)[0].last
-    if len({questions.seen(length) for length in questions.lengths}) < 2:
-        raise UserError(
-            f"{questions.task.title}: tables compare lengths up to {last} with longer ones, and --lengths has none of "
-            f"{'the longer' if questions.seen(questions.lengths[0]) else 'these'}; add one, or say up to which length "
-            f"the model was trained, for example --trained {questions.lengths[0]}"
-        )
+    last, asked = questions.data.spans(questions.task)[0].last, questions.lengths
+    if len({questions.seen(length) for length in asked}) == 2:
+        return
+    told = f"{questions.task.title}: tables compare lengths of training, up to {last}, with longer ones"
+    if questions.seen(asked[0]):
+        cure = f"add a longer one: --lengths {asked[0]}-{last + 1}"
+    else:
+        cure = f"add one of training: --lengths {last}-{asked[-1]}"
+    if not questions.trained_lengths_known:
+        cure += f"; or say up to which length the model was trained, for example --trained {asked[0]}"
+    raise UserError(
+        f"{told}, and --lengths has only {'the former' if questions.seen(asked[0]) else 'the latter'}; {cure}"
+    )
 
 
 def evaluate(
@@ -242,6 +248,7 @@ class Evaluation:
 
     def _refuse_others(self) -> None:
         """Refuses what no table could compare: the same model with other settings, or a task asked otherwise."""
+        self._refuse_same_name()
         self.directory.refuse_doubles({(self.title, self.label, self.seed, ""): self.own})
         for place in places(self.directory.path, self.title):
             for file in place.glob("*/seed-*/run.json"):
@@ -251,6 +258,31 @@ class Evaluation:
                     raise UserError(
                         f"{self.directory.path} already holds {self.title} with other lengths, counts or data settings "
                         f"({file.parent}); use the same, or choose another folder with --out"
+                    )
+
+    def _refuse_same_name(self) -> None:
+        """Refuses another model, or the same asked otherwise, that tables would call the same."""
+        for place in places(self.directory.path, self.title, self.label):
+            for file in place.glob(f"seed-{self.seed}-*/run.json"):
+                earlier = read_json(file, Table({"settings": ANY_TABLE}))
+                if file.parent == self.own.path or earlier.get("encoding", self.label) != self.label:
+                    continue
+                told = f"{self.directory.path} already holds {self.title} asked of "
+                if json.loads(json.dumps(self.writer.identity)) != earlier.get("identity"):
+                    raise UserError(
+                        f"{told}another model that is called {self.label!r}; give this one another --name, or choose "
+                        "another folder with --out"
+                    )
+                now = json.loads(json.dumps(self.settings))
+                changed = [
+                    f"{section}.{key} was {in_words(old)}, is {in_words(new)}"
+                    for section in ("model", "data", "asking")
+                    for key, old, new in differences(earlier["settings"].get(section, {}), now[section])
+                ]
+                if changed:
+                    raise UserError(
+                        f"{told}{self.label} with other settings ({'; '.join(changed[:3])}); use the same, or choose "
+                        "another folder with --out"
                     )
 
     def _description(self) -> dict[str, Any]:

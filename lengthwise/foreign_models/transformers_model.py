@@ -4,6 +4,7 @@ Shape letters: B batch, T tokens, V vocabulary.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+from lengthwise import configuration
 from lengthwise.door import visible
 from lengthwise.errors import RunError, UserError
+from lengthwise.exported import task_of
 from lengthwise.foreign_models.questions import Questions
 from lengthwise.foreign_models.written import MARGIN, Written
 from lengthwise.hub.loading import open_causal_model, open_tokenizer
@@ -39,8 +42,11 @@ class TransformersModel:
         batch: int = 32,
         beyond_context: bool = False,
         identity: dict[str, Any] | None = None,
+        trained_on: dict[str, Any] | None = None,
     ) -> None:
-        """`beyond_context`: also longer sequences than the config allows. `identity`: by default of the weights."""
+        """`beyond_context`: also longer sequences than the config allows. `identity`: by default of the weights.
+        `trained_on`: name and settings of a task, where they are known."""
+        self.trained_on = trained_on
         self.label = label or type(model).__name__
         if not callable(getattr(model, "generate", None)) or not getattr(model, "can_generate", lambda: True)():
             raise UserError(f"{self.label} cannot generate; give a causal language model, which has `generate`")
@@ -70,6 +76,7 @@ class TransformersModel:
     def refuse(self, questions: Questions) -> None:
         if questions.asking.chat and not getattr(self.tokenizer, "chat_template", None):
             raise UserError(f"the tokenizer of {self.label} has no chat template; leave out --chat")
+        self._refuse_unknown_words(questions)
         if self.context is None:
             return
         fits = 0
@@ -85,6 +92,31 @@ class TransformersModel:
                     f"{self.label} has {self.context:,}; {less}, or try it all the same with --beyond-context"
                 )
             fits = length
+
+    def _refuse_unknown_words(self, questions: Questions) -> None:
+        """A closed vocabulary has no token for others: that is known before anything is asked."""
+        words = dict.fromkeys(word for pair in questions.texts for text in pair for word in text.split())
+        try:
+            self.tokenizer(" ".join(words), add_special_tokens=False)
+        except ValueError as error:
+            found = re.match(r"not in the vocabulary: ('.*?'|\".*?\");", str(error))
+            if found is None:
+                raise
+            raise UserError(
+                f"{self.label} has no token for {found[1]}, a word of {questions.task.title}; {self._cure(questions)}"
+            ) from None
+
+    def _cure(self, questions: Questions) -> str:
+        """What the model was trained on, where its folder says so."""
+        if self.trained_on is None:
+            return "ask with the settings of the task that it was trained on, for example --set symbols=20"
+        task = dict(self.trained_on)
+        name = task.pop("name", "")
+        given = configuration.table(questions.task.config)
+        changed = [f"--set {key}={value}" for key, value in task.items() if key not in given or given[key] != value]
+        if name != questions.task.name:
+            return f"it was trained on {name}: ask with --task {' '.join([str(name), *changed])}"
+        return f"it was trained with other settings: add {' '.join(changed)}"
 
     def _prompt(self, questions: Questions, index: int) -> list[int]:
         if not questions.asking.chat:
@@ -236,7 +268,7 @@ def open_folder(
     if dtype != "auto":
         identity["dtype"] = dtype
     name = label or folder.resolve().name
-    return TransformersModel(model.to(where), read, name, batch, beyond_context, identity)
+    return TransformersModel(model.to(where), read, name, batch, beyond_context, identity, task_of(folder))
 
 
 def context_of(model: Any) -> int | None:

@@ -7,17 +7,21 @@ DIR/
   lengthwise.json                 where it comes from
 """
 
+import json
 import os
 import shutil
 import tempfile
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from lengthwise import configuration
 from lengthwise.errors import RunError, UserError
+from lengthwise.exported import ORIGIN
 from lengthwise.hub.configuration import LengthwiseConfig
 from lengthwise.hub.model import LengthwiseForCausalLM
 from lengthwise.hub.native import native_model, refusal
@@ -31,6 +35,7 @@ from lengthwise.records.directory import RunDirectory, make_folder
 from lengthwise.records.files import read_json, storage_error, write_json
 from lengthwise.records.provenance import installed_version
 from lengthwise.records.schema import DESCRIPTION
+from lengthwise.tasks.task import Task
 from lengthwise.training.checkpoint import load_model, run_from
 
 Kind = Literal["auto", "native", "lengthwise"]
@@ -57,6 +62,7 @@ class Source:
     tokenizer: PreTrainedTokenizerBase
     origin: dict[str, Any]
     language: bool
+    asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ class Exported:
     architecture: str
     difference: float
     """The largest between logits of the folder and of the run."""
+    asked: tuple[str, ...] = ()
+    """Options of `lengthwise evaluate` by which it is asked what the run was tested on; none of a language model."""
 
 
 def export(run: Path, to: Path, kind: Kind = "auto", checkpoint: str = "") -> Exported:
@@ -87,7 +95,7 @@ def export(run: Path, to: Path, kind: Kind = "auto", checkpoint: str = "") -> Ex
             source.tokenizer.save_pretrained(partial)
             if not native:
                 _add_shim(partial)
-            write_json(partial / "lengthwise.json", source.origin)
+            write_json(partial / ORIGIN, source.origin)
             difference = _difference(partial, source.decoder, native)
         open_to_others(partial)
         partial.replace(to)
@@ -95,7 +103,7 @@ def export(run: Path, to: Path, kind: Kind = "auto", checkpoint: str = "") -> Ex
         raise storage_error(error, to) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return Exported(to, type(model).__name__, difference)
+    return Exported(to, type(model).__name__, difference, source.asked)
 
 
 def _refuse_target(to: Path) -> None:
@@ -114,6 +122,10 @@ def _source(run: Path, checkpoint: str, alone: bool) -> Source:
     if not (run / "run.json").exists():
         runs = next(run.glob("*/*/seed-*/run.json"), None)
         hint = f"; it is a study's, name one of its runs: {runs.parent}" if runs else ""
+        if not hint and (runs := next(chain(run.glob("seed-*/run.json"), run.glob("*/seed-*/run.json")), None)):
+            hint = f"; name one of those in it: {runs.parent}"
+        if not hint and (run / "config.json").exists():
+            hint = ", but a model of Transformers already"
         raise UserError(f"{run} is not the folder of a run{hint}")
     if read_json(run / "run.json").get("kind") == "language model":
         if checkpoint == "best":
@@ -143,7 +155,32 @@ def _of_task_run(path: Path, checkpoint: str, alone: bool) -> Source:
         "checkpoint": checkpoint,
         "settings": description["settings"],
     }
-    return Source(decoder, list(run.encoding.layers), tokenizer, origin, language=False)
+    asked = _asked(run.make_task(), description)
+    return Source(decoder, list(run.encoding.layers), tokenizer, origin, language=False, asked=asked)
+
+
+def _asked(task: Task, description: dict[str, Any]) -> tuple[str, ...]:
+    """With what is set otherwise than by default; nothing where a command line is no place for it."""
+    given = configuration.table(task.config)
+    if task.name == "file":
+        named, settings = str(given["path"]), {}
+    else:
+        defaults = configuration.table(type(task).Config())
+        named, settings = task.name, {key: value for key, value in given.items() if value != defaults[key]}
+    data = description["settings"]["data"]
+    if data.get("scratchpad", "none") != "none":
+        settings["data.scratchpad"] = data["scratchpad"]
+    if not all(isinstance(value, str | int | float) for value in settings.values()):
+        return ()
+    train, test = description["train_lengths"], description["test_lengths"]
+    chosen = ",".join(map(str, data["test_at"])) if data.get("test_at") else f"{test[0]}-{test[1]}"
+    lengths = (
+        f"{train[0]}-{test[1]}"
+        if test[0] == train[1] + 1 and not data.get("test_at")
+        else f"{train[0]}-{train[1]},{chosen}"
+    )
+    options = ["--task", named, "--lengths", lengths, "--trained", f"{train[0]}-{train[1]}"]
+    return (*options, *(word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")))
 
 
 def _of_language_run(path: Path) -> Source:

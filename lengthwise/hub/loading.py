@@ -18,6 +18,14 @@ from lengthwise.machine import require_memory
 from lengthwise.weight_files import weight_files
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+)
 SAFE = {"local_files_only": True, "trust_remote_code": False}
 WIDER = 4
 """How many bytes of parameters a byte of weight files may stand for: files may be in half precision or less, and leave
@@ -71,6 +79,11 @@ def _refuse_size(folder: Path, parameters: int, size: int) -> None:
 
 
 def open_tokenizer(folder: Path) -> Any:
+    if not any((folder / name).exists() for name in TOKENIZER_FILES):
+        raise UserError(
+            f"{folder} has no tokenizer; save it there (tokenizer.save_pretrained), or name the folder of one with "
+            "--tokenizer"
+        )
     try:
         return transformers.AutoTokenizer.from_pretrained(folder, **SAFE)
     except UserError:

@@ -24,6 +24,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from lengthwise import configuration, door
 from lengthwise.errors import RunError, UserError
+from lengthwise.exported import ORIGIN
 from lengthwise.hub.export import open_to_others
 from lengthwise.hub.loading import DTYPES, first_line, open_causal_model
 from lengthwise.hub.merge_plan import Plan, Source, plan_of
@@ -90,7 +91,7 @@ def merge(
         if source.folder is not None:
             _copy_accompanying(source.folder, begun)
         accompany(begun)
-        write_json(begun / "lengthwise.json", _described(source, origin or {}))
+        write_json(begun / ORIGIN, _described(source, origin or {}))
         _finish(begun, to)
     except OSError as error:
         raise storage_error(error, to) from error

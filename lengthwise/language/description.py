@@ -35,12 +35,22 @@ FINISHED = door.Table(
 )
 
 
+def no_language_model(run: Path) -> str:
+    """What is wrong with a folder that holds none."""
+    said = f"no language model at {run}"
+    if not run.exists():
+        return f"{said}: there is no such folder, and nothing is downloaded"
+    if (run / "study.json").exists() or any(run.glob("*/*/seed-*/run.json")):
+        return f"{said}, but a study of tasks; `lengthwise language train` makes one"
+    return f"{said}: it has neither the files of `lengthwise language train` nor a config.json"
+
+
 def read_description(run: Path) -> dict[str, Any]:
     """Its `run.json`."""
     file = run / "run.json"
     description = door.read_json(file) if file.exists() else {}
     if description.get("kind") != "language model":
-        raise UserError(f"no language model at {run}")
+        raise UserError(no_language_model(run))
     return DESCRIPTION.checked(description, str(file))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lengthwise import configuration, door, registry
 from lengthwise.errors import RunError, UserError
+from lengthwise.language.description import no_language_model
 from lengthwise.language.settings import LanguageSettings, settings_from
 from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.model.build import Lengths, build
@@ -48,7 +49,7 @@ def load_language_model(run: Path) -> tuple[Decoder, Tokenizer, LanguageSettings
         if (run / "finished.json").exists():
             raise UserError(f"{run} has no weights: they were not kept, or not copied with it")
         unfinished = (run / "run.json").exists()
-        raise UserError(f"{run} is not finished: train it to the end" if unfinished else f"no language model at {run}")
+        raise UserError(f"{run} is not finished: train it to the end" if unfinished else no_language_model(run))
     door.refuse_unreadable(run / LAST, MOST_BYTES)
     tensors, metadata = load_tensors(run / LAST)
     if "vocabulary_rows" not in metadata:

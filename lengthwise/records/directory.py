@@ -356,12 +356,17 @@ def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, An
 def changes(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> list[str]:
     """Of what two studies say for all their runs, what is not the same, in words."""
     found = [
-        f"{section}.{key} was {old!r}, is {new!r}"
+        f"{section}.{key} was {in_words(old)}, is {in_words(new)}"
         for section in SECTIONS
         for key, old, new in differences(earlier.get(section, {}), later.get(section, {}))
     ]
     axes = [", ".join(each.get(GRID) or ()) or "nothing" for each in (earlier, later)]
     return found + ([f"the grid varied {axes[0]}, varies {axes[1]}"] if axes[0] != axes[1] else [])
+
+
+def in_words(value: Any) -> str:
+    """A setting, as a message shows it."""
+    return "unset" if value is None else door.visible(json.dumps(value), 60)
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -74,6 +74,14 @@ _UNIFORM = Table(
 UNIFORM = Checked(_UNIFORM, _both)
 """uniform.json: the search of one scale for all heads."""
 
+
+class _Trained(Schema):
+    """A length, or one for each model."""
+
+    def checked(self, value: Any, where: str) -> Any:
+        return (TableOf(LENGTH, most=100) if isinstance(value, dict) else LENGTH).checked(value, where)
+
+
 _ABOUT = Table({}, {"study": WORDS, "summary": WORDS, "grid": TableOf(Schema(), most=100), "seed": SOME_COUNT})
 TABLE = Table(
     {"settings": Table(), "models": TableOf(CHECKSUM)},
@@ -82,9 +90,10 @@ TABLE = Table(
         "targets": TableOf(NAME, most=100),
         "lines": TableOf(Table(), most=1000),
         "about": _ABOUT,
+        "trained": _Trained(),
     },
 )
-"""table.json. `trained` is a length, or one for each model."""
+"""table.json."""
 
 _LINE: dict[str, Schema] = {"line": NAME, "family": NAME}
 _OF: dict[str, Schema] = {"targets": NAME}

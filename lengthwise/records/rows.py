@@ -463,7 +463,7 @@ def _load(path: Path) -> Results:
             raise UserError(f"{path} holds run folders and collected results ({COLLECTED}); move one of them elsewhere")
         return _read_collection(path)
     if not directories:
-        raise UserError(f"{path} holds no runs; name the folder that `lengthwise run` wrote, such as runs/quickstart")
+        raise UserError(f"{path} holds no runs; {_instead(path)}")
     are_finished = [directory.is_finished for directory in directories]  # asked once: runs may end meanwhile
     reader = _Reader()
     finished = [reader.read(directory) for directory, done in zip(directories, are_finished, strict=True) if done]
@@ -474,6 +474,15 @@ def _load(path: Path) -> Results:
     ]
     _refuse_doubles(path, finished)
     return Results(finished, unfinished, _study(path) if (path / STUDY_FILE).exists() else {"name": path.name}, (path,))
+
+
+def _instead(path: Path) -> str:
+    """What to do with a folder that is of something else."""
+    if (path / "table.json").exists() or any(path.glob("*/table.json")):
+        return f"it is of extended models: lengthwise extend report {path}"
+    if (path / "config.json").exists():
+        return f"it is a model: lengthwise evaluate {path} --task copy.words asks it a task's questions"
+    return "name the folder that `lengthwise run` wrote, such as runs/quickstart"
 
 
 def _study(path: Path) -> Row:

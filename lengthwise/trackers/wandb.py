@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lengthwise.door import visible
+from lengthwise.errors import UserError, nearest
 from lengthwise.records.directory import make_folder
 from lengthwise.trackers.following import BY_LENGTH
 from lengthwise.trackers.tracker import Curves, TrackedRun, Tracker, package
 
 LENGTH = "test/length"
+MODES = ("offline", "online", "shared", "disabled", "dryrun", "run")
 COMPLETE = "complete"
 """A file in the folder of a run that is whole."""
 
@@ -24,6 +27,9 @@ class Wandb(Tracker):
         super().__init__(folder, project)
         self.wandb = package("wandb", "wandb")
         self.mode = os.environ.get("WANDB_MODE", "offline")
+        if self.mode not in MODES:
+            told = f"{nearest(self.mode, MODES)}" if self.mode else f"known: {', '.join(MODES)}"
+            raise UserError(f"WANDB_MODE is {visible(self.mode, 60)!r}; {told}")
 
     def is_complete(self, run: TrackedRun) -> bool:
         return any((place / COMPLETE).exists() for place in self._places(run))

@@ -34,9 +34,18 @@ from lengthwise.report.model.context_extension import (
 WIDTH, HEIGHT = 396.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 214.0, 30.0, 200.0
 """Where the axes are; right of them is room for the names of the lines."""
-LEAST, MOST = 0.8, 100.0
-"""Ratios that are shown; what is beyond lies on the edge."""
-TICKS = (1, 2, 5, 10, 20, 50, 100)
+LEAST = 0.8
+"""The smallest ratio that is shown; what is beyond lies on the edge."""
+TICKS = {
+    2: (1, 1.2, 1.5, 2),
+    5: (1, 1.5, 2, 3, 5),
+    10: (1, 2, 5, 10),
+    20: (1, 2, 5, 10, 20),
+    50: (1, 2, 5, 10, 20, 50),
+    100: (1, 2, 5, 10, 20, 50, 100),
+}
+"""The largest ratio that is shown, the least that all of a page's figures fit below -> what is written at the axis."""
+EDGE = max(TICKS)
 PLAIN = re.compile(r"head-scale for [\d.]+x")
 TOGETHER = len(PALETTE)
 """Lines of a figure, each of a colour of its own."""
@@ -44,7 +53,16 @@ TOGETHER = len(PALETTE)
 
 def ratio_figures(rows: ExtensionRows) -> list[Figure]:
     """Perplexity relative to 1x as trained, by context: one figure for each group of lines."""
-    return [_ratios(rows, name, title, chosen) for name, title, chosen in _groups(rows) if chosen]
+    most = next((end for end in TICKS if highest_ratio(rows) <= end), EDGE)
+    return [_ratios(rows, name, title, chosen, most) for name, title, chosen in _groups(rows) if chosen]
+
+
+def highest_ratio(rows: ExtensionRows) -> float:
+    """Of ours and the published ones."""
+    places = [(each, times) for each in rows.lines for times in rows.times]
+    ours = [rows.ratio(*place) for place in places]
+    theirs = [found.ratio for place in places if (found := rows.published(*place))]
+    return max([ratio for ratio in (*ours, *theirs) if ratio is not None], default=1.0)
 
 
 def _groups(rows: ExtensionRows) -> list[tuple[str, str, list[str]]]:
@@ -81,19 +99,19 @@ def _plain(name: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
-def _ratios(rows: ExtensionRows, name: str, title: str, lines: Sequence[str]) -> Figure:
+def _ratios(rows: ExtensionRows, name: str, title: str, lines: Sequence[str], most: int) -> Figure:
     x = Scale((0, max(1.0, math.log2(rows.times[-1]))), (LEFT, RIGHT))
-    y = Scale((math.log(LEAST), math.log(MOST)), (BOTTOM, TOP))
+    y = Scale((math.log(LEAST), math.log(most)), (BOTTOM, TOP))
 
     def place(times: float, ratio: float) -> tuple[float, float]:
-        return x(math.log2(times)), y(math.log(min(max(ratio, LEAST), MOST)))
+        return x(math.log2(times)), y(math.log(min(max(ratio, LEAST), most)))
 
     body = [text(shortened(title, WIDTH - 12, 13), 4, 15, 13, weight=600)]
-    for value in TICKS:
+    for value in TICKS[most]:
         body.append(
             line(LEFT, y(math.log(value)), RIGHT, y(math.log(value)), stroke_opacity=0.35 if value == 1 else 0.12)
         )
-    body.append(labels(((f"{value}", LEFT - 5, y(math.log(value)) + 4) for value in TICKS), 10.5, "end"))
+    body.append(labels(((f"{value}", LEFT - 5, y(math.log(value)) + 4) for value in TICKS[most]), 10.5, "end"))
     ticks = [(times_words(each), x(math.log2(each)), BOTTOM + 15) for each in rows.times]
     kept = [tick for k, tick in enumerate(ticks) if float(rows.times[k]).is_integer() or len(ticks) < 5]
     body.append(labels(kept, 10.5, "middle"))

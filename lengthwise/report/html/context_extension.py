@@ -7,7 +7,9 @@ from typing import Any
 
 from lengthwise.records.files import replace
 from lengthwise.report.figures.context_extension import (
+    EDGE,
     entropy_figure,
+    highest_ratio,
     look_figures,
     passkey_maps,
     ratio_figures,
@@ -64,6 +66,7 @@ def content(rows: ExtensionRows, number: int = 0) -> dict[str, Any]:
         "models": len(rows.families),
         "claims": claims(rows),
         "ratio_figures": ratio_figures(rows),
+        "edge": EDGE if highest_ratio(rows) > EDGE else None,
         "ratios": named(ratio_table(rows)),
         "held": f"{HELD - 1:.0%}",
         "published": any(rows.published(line, times) for line in rows.lines for times in rows.times),

@@ -139,7 +139,7 @@ def look_table(rows: ExtensionRows) -> Table:
         numbers = (number_cell(f"{means['bits']:.2f}"), number_cell(f"{means['distance']:,.0f}"))
         table.append(TableRow((text_cell(line_words(line)), *numbers, *shares)))
     columns = (Column("line", "left"), *map(Column, ("entropy, bits", "mean distance", *LOOKS.values())))
-    title = f"Where heads look when they predict scored tokens, at {times_words(times)}; its download has every context"
+    title = f"Where heads look when they predict scored tokens, at {times_words(times)}"
     return Table("heads", title, columns, tuple(table))
 
 
