@@ -346,9 +346,15 @@ def test_lengths_are_read(text: str, lengths: list[int]) -> None:
     assert parse_lengths(text) == lengths
 
 
-@pytest.mark.parametrize("text", ["x", "5-2", "0", "3,,4", "-3"])
-def test_wrong_lengths_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="5,10,20-24"):
+LOOK, BEGIN = "must look like 5,10,20-24", "lengths begin at 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("x", LOOK), ("3,,4", LOOK), ("-3", LOOK), ("0", BEGIN), ("0-3", BEGIN), ("9,5-2", "'5-2': .* first, 2-5")],
+)
+def test_wrong_lengths_are_refused(text: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
         parse_lengths(text)
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ from lengthwise.cli.main import app
 from lengthwise.errors import UserError
 from lengthwise.executors.local import prepare, run_study
 from lengthwise.records.completeness import missing
+from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.facets import faceted
 from lengthwise.records.rows import Results, load_results
 from lengthwise.report.export import write_report
 from lengthwise.report.figures.length_curves import accuracy_by_length
+from lengthwise.report.model.length_curves import curves_of
+from lengthwise.report.model.opening import opening, opening_sentences
 from lengthwise.report.terminal.show import show_values
 from lengthwise.selection import select
 from lengthwise.study import load_study, study_from
+from lengthwise.training.plan import plan
 
 AXES = {"model.layers": [1, 2], "training.learning_rate": [0.01, 0.003], "training.weight_decay": [0.0, 0.5]}
 
@@ -154,6 +159,30 @@ def test_facets_have_the_numbers_of_their_point(results: Results) -> None:
         )
         assert found[title, run.description["encoding"]] == {1: run.accuracy("last", seen=False)}
     assert faceted(whole) is whole and missing(whole) is None
+
+
+def test_the_page_opens_with_what_each_axis_does(results: Results) -> None:
+    whole = faceted(results)
+    found = opening(whole.encodings, [curves_of(whole, task) for task in whole.tasks])
+    assert found is not None
+    first, _, *by_axis = opening_sentences(whole, found)
+    assert first.startswith("On copy.repeat, over 8 points of a grid, each encoding is right on ")
+    assert [line.partition(",")[0].removeprefix("By ") for line in by_axis] == list(results.axes)
+
+    def mean(encoding: str, axis: str = "", value: str = "") -> float:
+        chosen = [run for run in results.by_encoding[encoding] if not axis or (axis, value) in run.point]
+        return sum(run.accuracy("last", seen=False) for run in chosen) / len(chosen)
+
+    best = max(results.encodings, key=mean)
+    for line, (axis, values) in zip(by_axis, results.axes.items(), strict=True):
+        told = [float(number) for number in re.findall(r"(\d\.\d+) with", line)]
+        assert f"“{best}”" in line and told == pytest.approx([mean(best, axis, value) for value in values], abs=0.006)
+
+
+def test_fleets_are_told_apart_by_the_axes_that_they_do_not_mix() -> None:
+    runs = study_from(grid_table()).runs()
+    names = [fleet.name for fleet in plan(runs, StudyDirectory(Path("nowhere")), 10, "cpu")]
+    assert len(set(names)) == len(names) > 1 and all("layers=" in name and "grid points" in name for name in names)
 
 
 def test_what_is_missing_is_named_by_its_axis(results: Results) -> None:

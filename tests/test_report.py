@@ -763,13 +763,15 @@ def test_terminal_tables_thin_many_lengths(tmp_path: Path) -> None:
     write_run(tmp_path, "a", "sinusoidal_longer", 1, {length: N - length for length in range(1, 41)})
     text = printed(lengths(load_results(tmp_path), "a"))
     shown = row(text, "encoding")
-    assert shown == ["2", "│", *(str(length) for length in range(4, 41, 3))]
+    assert shown == ["2", "│", "3", *(str(length) for length in range(4, 41, 3))], "the first unseen one is there"
     assert "only every 3rd length is shown" in text
 
 
 def test_thinning_keeps_the_longest_of_each_kind() -> None:
     assert summaries.thinned([1, 2, 3], [4, 5, 6, 7], 16) == ([1, 2, 3], [4, 5, 6, 7], 1)
-    assert summaries.thinned([1, 2, 3], [4, 5, 6, 7], 4) == ([1, 3], [5, 7], 2)
+    assert summaries.thinned([1, 2, 3], [4, 5, 6, 7], 5) == ([1, 3], [4, 5, 7], 2)
+    assert summaries.thinned([1, 2, 3], [4, 5, 6, 7], 3) == ([3], [4, 7], 3)
+    assert summaries.thinned([], list(range(41)), 2) == ([], [0, 20, 40], 20)
 
 
 def test_terminal_needs_no_charts() -> None:

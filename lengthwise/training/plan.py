@@ -25,6 +25,7 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
 from lengthwise.records.directory import RunDirectory, StudyDirectory, make_folder
 from lengthwise.records.files import write_json
+from lengthwise.records.points import grid_words
 from lengthwise.study import MOST_RUNS, Run
 from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import TrainingData, best_row_width
@@ -49,7 +50,9 @@ class FleetPlan:
         tasks = sorted({run.title for run in self.runs})
         tasks_text = tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks"
         points, seeds = {run.point for run in self.runs}, len({run.seed for run in self.runs})
-        grid = f"{len(points)} grid points" if len(points) > 1 else self.runs[0].point
+        first = self.runs[0].grid
+        shared = {axis: value for axis, value in first.items() if all(run.grid.get(axis) == value for run in self.runs)}
+        grid = grid_words(shared) + (f"{', ' * bool(shared)}{len(points)} grid points" if len(points) > 1 else "")
         about = [tasks_text, *([grid] if grid else []), f"{seeds} seed{'s' * (seeds > 1)}"]
         return f"{self.runs[0].encoding.label} on {', '.join(about)}"
 

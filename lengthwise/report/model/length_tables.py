@@ -53,7 +53,7 @@ def _notes(results: Results, shown: Sequence[str], task: str, checkpoint: str, s
     number = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
     notes = [f"mean over {number}; trained to length {results.train_length(task)}"]
     if step > 1:
-        notes[0] += f"; only every {_ordinal(step)} length is shown"
+        notes[0] += f"; only every {_ordinal(step)} length is shown, and the first unseen one; `show --csv` has all"
     if len(shown) < len(results.encodings):
         notes.append(f"the {len(shown)} best of {len(results.encodings)} encodings; `lengthwise report` has all")
     unlearned = []

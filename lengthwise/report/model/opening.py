@@ -4,10 +4,11 @@ Tasks differ in their lengths. Several of them are put on one axis by counting i
 longest length of training, 2 twice that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lengthwise.records.asked import asked
+from lengthwise.records.points import written
 from lengthwise.records.rows import Results
 from lengthwise.report.model import summaries
 from lengthwise.report.model.length_curves import LengthCurves
@@ -82,10 +83,31 @@ def opening_sentences(results: Results, found: Opening) -> list[str]:
     kept = [f"{_quoted(name)} on {decimals(unseen[name])}" for name in named]
     if len(named) < len(order):
         kept[-1] = f"the last of {len(order)}, {kept[-1]}"
-    over = f"Over {len(found.tasks)} tasks, " if len(found.tasks) > 1 else f"On {found.tasks[0]}, "
+    over = _over(results, found.tasks)
     new = "examples" if asked(results) else "new examples"  # nobody knows which ones a model from elsewhere has seen
     first = f"{over}{whose} is right on {ranged} of {new} of training lengths; on unseen lengths {listed(kept)}."
-    return [first, where_it_falls(order[0], found)]
+    return [first, where_it_falls(order[0], found), *_by_axis(results, found.tasks, order[0])]
+
+
+def _over(results: Results, titles: Sequence[str]) -> str:
+    """Which tasks, and how many points of a grid: each point of a task has a title of its own."""
+    facets = [results.facets[title] for title in titles if title in results.facets]
+    tasks = list(dict.fromkeys(facet.task for facet in facets)) or titles
+    points = len({facet.words for facet in facets})
+    told = f"Over {len(tasks)} tasks, " if len(tasks) > 1 else f"On {tasks[0]}, "
+    return told + (f"over {points} points of a grid, " if points > 1 else "")
+
+
+def _by_axis(results: Results, titles: Sequence[str], best: str) -> Iterator[str]:
+    """What each axis of a grid does to the best encoding, over the other axes."""
+    for axis in results.axes:
+        by_value: dict[str, list[str]] = {}
+        for title in titles:
+            if title in results.facets and axis in results.facets[title].values:
+                by_value.setdefault(written(results.facets[title].values[axis]), []).append(title)
+        if 1 < len(by_value) <= MOST_NAMED:
+            means = [f"{decimals(_mean(results, at, best, seen=False))} with {value}" for value, at in by_value.items()]
+            yield f"By {axis}, {_quoted(best)} is right on {listed(means)}, on unseen lengths."
 
 
 def where_it_falls(best: str, found: Opening) -> str:

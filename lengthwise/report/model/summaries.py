@@ -1,6 +1,5 @@
 """What reports say of a study: means with intervals, runs that did not learn, kinds of errors."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -150,11 +149,16 @@ def examples(results: Results, task: str, seen: bool) -> int:
 
 
 def thinned(seen: list[int], unseen: list[int], most: int) -> tuple[list[int], list[int], int]:
-    """Every k-th length of each kind, counted back from its longest, so that at most `most` remain; and k."""
+    """Every k-th length of each kind, counted back from its longest, and the first unseen one; at most `most` remain,
+    or the three that matter most. Also k."""
     every = 1
-    while math.ceil(len(seen) / every) + math.ceil(len(unseen) / every) > max(2, most):
+    while True:
+        kept_seen, kept_unseen = seen[::-1][::every][::-1], unseen[::-1][::every][::-1]
+        if kept_unseen and kept_unseen[0] != unseen[0]:
+            kept_unseen = [unseen[0], *kept_unseen]
+        if len(kept_seen) + len(kept_unseen) <= max(3, most):
+            return kept_seen, kept_unseen, every
         every += 1
-    return seen[::-1][::every][::-1], unseen[::-1][::every][::-1], every
 
 
 def shared(results: Results, task: str) -> int:
