@@ -52,7 +52,7 @@ def _chances(task: "Task") -> dict[int, float]:
 def encoding_rows() -> list[dict[str, Any]]:
     """Encodings, and published choices that are made of them."""
     from lengthwise.encodings.choice import kinds_of, read_encoding, words_of
-    from lengthwise.encodings.presets import PRESETS
+    from lengthwise.presets import PRESETS
 
     rows = [
         {**row, "kind": entry.kind, "card": entry.card, "layers": None}

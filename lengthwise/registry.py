@@ -25,8 +25,8 @@ from typing import Any
 
 from lengthwise import words
 from lengthwise.door import SMALL, read_bytes, read_text, visible
-from lengthwise.encodings.presets import PRESETS
 from lengthwise.errors import UserError, guesses, nearest, similar
+from lengthwise.presets import PRESETS
 from lengthwise.words import spelled
 
 VARIABLE = "LENGTHWISE_PATH"

@@ -24,7 +24,6 @@ from lengthwise.data.tokens import Tokens
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.contribution import Contribution, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
-from lengthwise.encodings.presets import PRESETS
 from lengthwise.errors import UserError
 from lengthwise.evaluation import decoding as fast
 from lengthwise.evaluation import room as rooms
@@ -34,6 +33,7 @@ from lengthwise.evaluation.room import Room
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.placements.choosing import make_placement
+from lengthwise.presets import PRESETS
 from lengthwise.study import study_from
 from lengthwise.tasks.choosing import make_task
 from lengthwise.training.evaluator import Evaluator

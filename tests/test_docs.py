@@ -22,13 +22,13 @@ from lengthwise.encodings.card import CardKind
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.contribution import Contribution, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
-from lengthwise.encodings.presets import PRESETS
 from lengthwise.equation import problem
 from lengthwise.extensions.extension import Extension
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.backend import explain
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
+from lengthwise.presets import PRESETS
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
 from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,26 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made.shutdown()
 
 
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def lose(cluster: Any, fleets: Path) -> None:
+    """The second node goes, as a machine does: with its workers, which would work on for a while without it."""
+    node = cluster.second.all_processes["raylet"][0].process.pid
+    working = [int(found) for lock in fleets.glob("*/lock") for found in re.findall(r"process (\d+)", lock.read_text())]
+    of_node = [
+        pid for pid in working if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == f"{node}"
+    ]
+    assert of_node
+    for pid in of_node:
+        os.kill(pid, signal.SIGSTOP)
+    cluster.remove_node(cluster.second, allow_graceful=False)
+    for pid in of_node:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
 def test_a_killed_worker_and_a_lost_node_cost_nothing(cluster: Any, tmp_path: Path) -> None:
     study = small_study(training__steps=1000, training__validate_every=500)
@@ -61,7 +82,7 @@ def test_a_killed_worker_and_a_lost_node_cost_nothing(cluster: Any, tmp_path: Pa
             os.kill(int(killed[0]), signal.SIGKILL)
         elif len(killed) == 1 and len(begun) == 3 and all(begun):  # both nodes are at work again
             killed.append("node")
-            cluster.remove_node(cluster.second, allow_graceful=False)
+            lose(cluster, tmp_path / "ray/fleets")
 
     def watch(number: int, fleets: int, plan: FleetPlan) -> Listener:
         begun.append([])

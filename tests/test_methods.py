@@ -22,7 +22,6 @@ from torch import Tensor
 import lengthwise as lw
 from lengthwise.encodings.entmax import entmax_by_bisection, entmax_by_sorting
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.encodings.presets import PRESETS
 from lengthwise.executors.local import run_study
 from lengthwise.model import attention
 from lengthwise.model.attention import attention_weights
@@ -31,6 +30,7 @@ from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
 from lengthwise.model.trace import Trace
+from lengthwise.presets import PRESETS
 from lengthwise.records.rows import collect, load_results
 from lengthwise.report.export import write_report
 from lengthwise.study import load_study

@@ -260,14 +260,14 @@ def test_a_fleet_belongs_to_one_process_until_that_ends(tmp_path: Path) -> None:
     wait_for_progress(process, tmp_path / "s")
     assert process.poll() is None
     folder = StudyDirectory(tmp_path / "s")
-    (state,) = folder.fleets.glob("*/state.safetensors")
-    assert folder.claim(state.parent.name) is None
+    (fleet,) = [place.name for place in folder.fleets.iterdir()]
+    assert folder.claim(fleet) is None
     process.kill()
     process.wait()
-    claim = folder.claim(state.parent.name)
-    assert claim is not None and folder.claim(state.parent.name) is None
+    claim = folder.claim(fleet)
+    assert claim is not None and folder.claim(fleet) is None
     claim.give_up()
-    assert folder.claim(state.parent.name) is not None
+    assert folder.claim(fleet) is not None
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ from conftest import small_table
 
 from lengthwise import registry, words
 from lengthwise.encodings.choice import read_encoding
-from lengthwise.encodings.presets import PRESETS
 from lengthwise.errors import UserError, nearest
 from lengthwise.extensions.naming import extension_table
+from lengthwise.presets import PRESETS
 from lengthwise.study import load_study, shipped_extension_studies, shipped_studies, study_from
 
 REGISTRIES = {

@@ -21,8 +21,8 @@ import numpy as np
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.choice import read_encoding, words_of
-from lengthwise.encodings.presets import PRESETS
 from lengthwise.equation import text_of
+from lengthwise.presets import PRESETS
 from lengthwise.records import published
 from lengthwise.records.claims import Claim, Number, judge_claim
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, score

@@ -22,6 +22,7 @@ from lengthwise.report.model.leaderboard import (
     leaderboard_values,
 )
 from lengthwise.report.model.table_csv import to_csv
+from lengthwise.study import shipped_studies
 
 ENDINGS = {".html": "html", ".md": "markdown", ".csv": "csv", ".json": "json"}
 USUAL = Path("leaderboard.html")
@@ -51,7 +52,8 @@ def load_leaderboard(folders: Sequence[Path], cost: Path | None = None) -> Leade
     found = leaderboard(parts, source_names(list(dict.fromkeys(folders))), costs)
     kinds = {method: _kinds(method, found.results_of(method)) for method in found.methods}
     families = {task: _family(found, task) for task in found.tasks}
-    return replace(found, kinds=kinds, families=families)
+    study = parts[0].study.get("name")
+    return replace(found, kinds=kinds, families=families, study=study if study in shipped_studies() else "")
 
 
 def _kinds(method: str, results: Results) -> list[str]:

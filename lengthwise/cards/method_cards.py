@@ -14,12 +14,12 @@ from lengthwise.door import visible
 from lengthwise.encodings.choice import is_mixer, kinds_of, read_encoding, tables_of, words_of
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Encoding
-from lengthwise.encodings.presets import PRESETS, Preset
 from lengthwise.errors import UserError
 from lengthwise.model.backend import explain, probe
 from lengthwise.model.build import Lengths, build, initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.presets import PRESETS, Preset
 from lengthwise.records.claims import Claim
 from lengthwise.records.rows import Results
 from lengthwise.report.model.method_card import CardPart, MethodCard

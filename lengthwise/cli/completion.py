@@ -28,7 +28,7 @@ def tasks(incomplete: str) -> Offered:
 def encodings(incomplete: str) -> Offered:
     """Encodings, mixers, and published choices of them."""
     from lengthwise import registry
-    from lengthwise.encodings.presets import PRESETS
+    from lengthwise.presets import PRESETS
 
     def known() -> Iterator[tuple[str, str]]:
         for each in (registry.encodings, registry.mixers):

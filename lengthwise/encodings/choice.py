@@ -19,8 +19,8 @@ from typing import Any
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.card import card_of
-from lengthwise.encodings.presets import PRESETS
 from lengthwise.errors import UserError
+from lengthwise.presets import PRESETS
 from lengthwise.records.names import refuse_unfit
 from lengthwise.words import spelled
 

@@ -18,7 +18,6 @@ from lengthwise.report.html.page import templates
 from lengthwise.report.model.leaderboard import Leaderboard, folder_table, leaderboard_table, leaderboard_values
 from lengthwise.report.model.method_card import MethodCard
 from lengthwise.report.model.run_tables import task_table
-from lengthwise.study import shipped_studies
 
 LARGEST = 3_000_000
 """Bytes of a page: where it would have more, its cards have no pictures."""
@@ -60,7 +59,7 @@ def content(found: Leaderboard, cards: Sequence[MethodCard]) -> dict[str, Any]:
     there = {kind for card in cards for kind in card.kinds}
     return {
         "name": first.results.study.get("name", "study"),
-        "study": study if (study := found.folders[0][1].study.get("name")) in shipped_studies() else "",
+        "study": found.study,
         "first_folder": _as_named(*found.folders[0]),
         "summaries": [str(part.study["summary"]) for _, part in found.folders if part.study.get("summary")],
         "board": leaderboard_table(found, identities),

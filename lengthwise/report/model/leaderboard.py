@@ -45,6 +45,8 @@ class Leaderboard:
     """Method -> what it changes, as its card says."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Task -> what kind of thing it asks."""
+    study: str = ""
+    """The name of the study of the first folder, where it comes with the package; else empty."""
 
     @property
     def tasks(self) -> list[str]:
