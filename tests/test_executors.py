@@ -52,15 +52,13 @@ def parent(pid: int) -> int:
 def lose(cluster: Any, fleets: Path) -> None:
     """The second node goes, as a machine does: with its workers, which would work on for a while without it."""
     node = cluster.second.all_processes["raylet"][0].process.pid
-    working = [int(found) for lock in fleets.glob("*/lock") for found in re.findall(r"process (\d+)", lock.read_text())]
-    of_node = [
-        pid for pid in working if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == f"{node}"
-    ]
-    assert of_node
-    for pid in of_node:
+    training = [int(found) for lock in fleets.glob("*/lock") for found in re.findall(r"process (\d+)", lock.read_text())]
+    there = [pid for pid in training if parent(pid) == node]
+    assert there
+    for pid in there:
         os.kill(pid, signal.SIGSTOP)
     cluster.remove_node(cluster.second, allow_graceful=False)
-    for pid in of_node:
+    for pid in there:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

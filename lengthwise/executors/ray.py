@@ -33,7 +33,8 @@ from lengthwise.training.plan import FleetPlan
 SAY_EVERY = 0.5
 """Seconds between two messages of a task, and between two looks at what tasks have said."""
 PATIENCE = 60.0
-"""Seconds that a task waits for the claim of the one that it follows: a network file system frees it late."""
+"""Seconds that a task waits for the claim of the one that it follows, which a network file system frees late, and for
+its last words to be heard."""
 
 Said = tuple[int, str, tuple[Any, ...]]
 """Number of a task, what it says (`begun`, or a name of `Listener`), and the values."""
@@ -114,9 +115,10 @@ class _Driver:
         resources = {"num_cpus": config.cpus} | ({"num_gpus": config.gpus} if work.job.device.type == "cuda" else {})
         # Retries are counted here, so that a person hears of each.
         self.remote = ray.remote(max_retries=0, **resources)(train_next)
+        # With `soft`, Ray may put it on another node, and if that one goes, what all tasks have said goes too.
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=True
-        )  # a node that goes should not take what others have said along; where it does, training does not care
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
         self.board = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(Board).remote()
         ends = time.time() + work.claims.limit.ends - time.monotonic()
         self.setting = {
@@ -192,7 +194,7 @@ class _Driver:
         try:
             said = self.ray.get(self.board.heard.remote())
         except self.ray.exceptions.RayActorError:
-            return  # it begins anew on another node
+            return  # it begins anew
         for number, kind, values in said:
             task = self.tasks[number]
             if kind == "begun":
@@ -254,7 +256,7 @@ def train_next(setting: dict[str, Any], board: Any, number: int, after: str) -> 
         os._exit(1)
     finally:
         with suppress(Exception):  # of a cluster that is going away
-            say.now()
+            ray.get(say.now(), timeout=PATIENCE)  # else the driver may look before it has arrived, for the last time
 
 
 def _train_next(setting: dict[str, Any], ray: Any, board: Any, say: "_Speaker", after: str) -> bool:
