@@ -35,6 +35,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two nodes of one core each: a head, and one that may go."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_health_check_period_ms", "1000")  # a node that is gone is missed in seconds
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else workers stand still beside whatever else the machine does
     # Workers import what the tests import.
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     from ray.cluster_utils import Cluster
@@ -52,8 +53,8 @@ def parent(pid: int) -> int:
 def lose(cluster: Any, fleets: Path) -> None:
     """The second node goes, as a machine does: with its workers, which would work on for a while without it."""
     node = cluster.second.all_processes["raylet"][0].process.pid
-    training = [int(found) for lock in fleets.glob("*/lock") for found in re.findall(r"process (\d+)", lock.read_text())]
-    there = [pid for pid in training if parent(pid) == node]
+    locks = "".join(lock.read_text() for lock in fleets.glob("*/lock"))
+    there = [pid for pid in map(int, re.findall(r"process (\d+)", locks)) if parent(pid) == node]
     assert there
     for pid in there:
         os.kill(pid, signal.SIGSTOP)
