@@ -12,7 +12,15 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.contribution import NOTHING, Contribution, Rotation, RowColumnBias, Scores, combine
+from lengthwise.encodings.contribution import (
+    NOTHING,
+    Contribution,
+    Rotation,
+    RowColumnBias,
+    Scores,
+    TokenRotation,
+    combine,
+)
 from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry
 from lengthwise.kernels.ops import Ops
 from lengthwise.model.build import initialize
@@ -118,7 +126,9 @@ class Several(ByHand):
     """Several ways at once, each after the ones before it, but rotations first; at most one has weights of its own."""
 
     def __init__(self, *parts: ByHand) -> None:
-        self.parts = sorted(parts, key=lambda part: not isinstance(part, Rotates))
+        self.parts = sorted(
+            parts, key=lambda part: (not isinstance(part, Rotates), not isinstance(part, RotatesTokens))
+        )
         self.reads_layer = any(part.reads_layer for part in parts)
 
     def declare(self, layout: AttentionLayout) -> Contribution:
@@ -270,6 +280,23 @@ class RotatesAndGrows(Rotates):
         return torch.tensor(order + [1.0] * (len(x_K) - 4))
 
 
+class RotatesTokens(ByHand):
+    """Three of four pairs, by angles that a token's own entries say."""
+
+    reads_layer = True
+
+    def declare(self, layout: AttentionLayout) -> Contribution:
+        assert layout.layer_input_BTD is not None
+        angles_B1TP = 2 * layout.layer_input_BTD[:, None, :, :3].float()
+        return Contribution(token_rotation=TokenRotation(angles_B1TP, "halves"))
+
+    def query(self, q_K: Tensor, t: int) -> Tensor:
+        return torch.tensor(rotated(q_K.tolist(), (2 * self.x_TD[t, :3]).tolist(), "halves"))
+
+    def key(self, k_K: Tensor, s: int) -> Tensor:
+        return self.query(k_K, s)
+
+
 class Widens(ByHand):
     """Queries and keys of twice the width, whose product is the former one times the cosine of a difference."""
 
@@ -340,6 +367,20 @@ class BiasByDistance(ByHand):
 
     def bias(self, head: int, t: int, s: int) -> float:
         return -0.4 * (head + 1) * math.sqrt(self.positions[t] - self.positions[s])
+
+
+class BiasByPosition(ByHand):
+    """The distance as a share of the query's position."""
+
+    def declare(self, layout: AttentionLayout) -> Contribution:
+        def share(query_BT: Tensor, key_BS: Tensor) -> Tensor:
+            share_BTS = (query_BT[:, :, None] - key_BS[:, None]) / (1.0 + query_BT[:, :, None])
+            return share_BTS[:, None] * torch.arange(1, HEADS + 1)[:, None, None]
+
+        return Contribution(position_bias=share)
+
+    def bias(self, head: int, t: int, s: int) -> float:
+        return (head + 1) * (self.positions[t] - self.positions[s]) / (1 + self.positions[t])
 
 
 class BiasByRowAndColumn(ByHand):
@@ -485,12 +526,14 @@ PARTS: dict[str, ByHand] = {
     "rotation, halves": Rotates("halves"),
     "magnitudes, interleaved": RotatesAndGrows("interleaved"),
     "magnitudes, halves": RotatesAndGrows("halves"),
+    "rotation of tokens": RotatesTokens(),
     "wider": Widens(),
     "narrower": Narrows(),
     "scale": ScalesAll(),
     "scale by head and position": ScalesByHeadAndPosition(),
     "scale by visible keys": ScalesByVisibleKeys(),
     "bias by distance": BiasByDistance(),
+    "bias by position": BiasByPosition(),
     "bias by row and column": BiasByRowAndColumn(),
     "window": Window(3),
     "windows by head": Window((1, 4, 2, 7)),

@@ -81,7 +81,7 @@ def trained(captured: bool) -> tuple[torch.Tensor, np.ndarray, list[tuple[int, .
         losses.append(updater.run(steps_of(first, count, width)).read()[0].copy())
         first += count
         if isinstance(updater, CapturedUpdater):
-            shapes.append(tuple(updater.rooms[width, True].buffers["tokens_KNRT"].shape))
+            shapes.append(tuple(updater.rooms[width, True, True].buffers["tokens_KNRT"].shape))
     assert not notes
     updater.settle()
     return fleet.matrix_NW, np.concatenate(losses), shapes

@@ -206,7 +206,7 @@ def test_cards_say_what_fresh_models_are() -> None:
     assert len(found.pictures) == 3 and found.pictures[0].caption.startswith("none+logn: ")
     both = card([["rotary", "ssmax"]])
     assert ["before training" in picture.caption for picture in both.pictures] == [False, True]
-    assert dict(card("fire").facts)["on a GPU"] == "eager: scores are changed"
+    assert dict(card("dape").facts)["on a GPU"] == "partly fused: logits are made before the kernel"
     assert card("rotary", label="swan").arxiv == "", "a name alone is not the published choice"
 
 

@@ -299,4 +299,4 @@ def test_a_run_says_how_its_attention_is_computed(outside: Path) -> None:
     layers = read_encoding([["rotary", "alibi"], "centred"]).resolved().layers
     told = resolved_encodings(build(replace(CONFIG, width=64), 20, layers, Lengths(16, 16)))
     assert told["rotary+alibi"]["attention"] == "fused"
-    assert told["centred"]["attention"] == "eager: scores are changed"
+    assert told["centred"]["attention"] == "partly fused: logits are made before the kernel"

@@ -18,6 +18,8 @@ FILES = [
         "test_kernel",
         "test_kernel_biases",
         "test_kernel_normalizers",
+        "test_kernel_parts",
+        "test_head_network",
         "test_kernel_declarations",
         "test_kernel_fleet",
         "test_capture",

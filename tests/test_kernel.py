@@ -15,34 +15,44 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from lengthwise.encodings.contribution import rotate
 from lengthwise.kernels import attention as kernel
-from lengthwise.kernels import attention_long as kernel_long
-from lengthwise.kernels import drop, picking
-from lengthwise.kernels.attention import available, fused_attention, supports
+from lengthwise.kernels import attention_long, attention_whole, drop, grid_sums, picking
+from lengthwise.kernels.attention import Parts, available, fused_attention, supports
 from lengthwise.kernels.drop import drop_relu
 from lengthwise.kernels.dropout import kept
 
 
 def compile_kernels() -> None:
-    kinds = dict.fromkeys(("table", "part", "lse", "delta", "turns", "row", "column", "drow", "dcolumn"), "*fp32")
-    kinds |= dict.fromkeys(("sink", "dsink"), "*fp32")
-    kinds |= dict.fromkeys(("segments", "key", "numbers", "window"), "*i32") | {"scale": "fp32", "inverse": "fp32"}
-    kinds |= dict.fromkeys(("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked"), "*bf16")
-    numbers = {"P": 8, "H": 2, "T": 64, "K": 32, "B": 64, "D": 48, "F": 96, "W": 16, "BLOCK": 256, "PROGRAM": 0}
-    sinks = {"sink", "dsink"}
-    others = {"row", "column", "drow", "dcolumn", "window", *sinks}
-    attending = [kernel._forward_whole, kernel._backward_whole, kernel_long._forward]
-    attending += [kernel_long._backward_queries, kernel_long._backward_keys]
-    # Rotations, a bias by distance and its gradient, biases of rows and columns or the columns' own, windows; nothing.
-    for absent in (
-        *({"turns", *others}, {"table", "part", *others}, {"table", "part", "window", *sinks}),
-        *({"turns", "window", "column", "drow", *sinks}, set()),
+    fp32 = ("table", "dtable", "lse", "delta", "turns", "row", "column", "drow", "dcolumn", "sink", "dsink", "factor")
+    fp32 += ("dfactor", "grid", "given", "dlogits", "dangles", "drows", "vectors", "dvectors", "strength", "dstrength")
+    kinds = dict.fromkeys((*fp32, "part"), "*fp32") | dict.fromkeys(("scale", "inverse"), "fp32")
+    kinds |= dict.fromkeys(("segments", "key", "numbers", "window", "place", "places"), "*i32")
+    read = ("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked", "rows")
+    kinds |= dict.fromkeys(read, "*bf16")
+    numbers = {"P": 8, "G": 1, "C": 2, "H": 2, "T": 64, "K": 32, "B": 64, "X": 3, "LAST": 15, "E": 16}
+    numbers |= {"PROGRAM": 0, "HALVES": False, "PRECISION": "tf32", "D": 48, "F": 96, "W": 16, "BLOCK": 256}
+    whole = [attention_whole._forward, attention_whole._backward]
+    blocks = [attention_long._forward, attention_long._backward_queries, attention_long._backward_keys]
+    bias, gates = {"table", "dtable"}, {"rows", "drows"}
+    both, reflections = {"row", "column", "drow", "dcolumn"}, {"vectors", "strength", "dvectors", "dstrength"}
+    map_of_logits, more = {"given", "grid", "place", "dlogits"}, {"turns", "dangles", "window", "sink", "dsink"}
+    factors = {"factor", "dfactor"}
+    everything = bias | gates | both | reflections | map_of_logits | more | factors
+    for there, others in (
+        *((set(), {}), (bias, {}), ({"turns"}, {}), ({"turns", "row", "dcolumn"}, {}), (both | {"window"}, {})),
+        *(({"turns", "dangles", *factors}, {"G": 2, "HALVES": True}), ({"turns", "sink", "dsink", *bias}, {"C": 4})),
+        *(({"grid", "place", "dlogits"}, {}), ({"given", "dlogits", "window"}, {"X": 1})),
     ):
-        for function in attending:
-            made(function, kinds, numbers, absent, num_warps=4)
-    for program in kernel.PROGRAMS.values():
-        for function in (kernel._forward_whole, kernel._backward_whole):
-            made(function, kinds, numbers | {"PROGRAM": program}, {"turns", "table", "part", *others}, num_warps=4)
-    for function in (kernel_long._turn, drop._forward, drop._backward_kernel, picking._take, picking._put):
+        for function in (*whole, *blocks):
+            made(function, kinds, numbers | others, everything - there, num_warps=4)
+    for there, others in (
+        *((gates, {}), (gates | {"turns"}, {"T": 128}), (reflections | {"turns", "row", "dcolumn"}, {})),
+        *((set(), {"PROGRAM": program}) for program in kernel.PROGRAMS.values()),
+    ):
+        for function in whole:
+            made(function, kinds, numbers | others, everything - there, num_warps=8)
+    kinds |= dict.fromkeys(("dlogits", "part"), "*fp32")
+    made(grid_sums._sum, kinds, {"Y": 4, "H": 2, "B": 64, "W": 128}, num_warps=4)
+    for function in (attention_long._turn, drop._forward, drop._backward_kernel, picking._take, picking._put):
         made(function, kinds, numbers, num_warps=4)
 
 
@@ -59,15 +69,18 @@ def attention(
     v_NRTHK: Tensor,
     segments_NRT: Tensor,
     table_NHT: Tensor | None = None,
+    key_N: Tensor | None = None,
     *others: Any,
-    turns_NRTPC: Tensor | None = None,
+    turns_NRTGPC: Tensor | None = None,
 ) -> Tensor:
     joined = torch.stack([q_NRTHK, k_NRTHK, v_NRTHK], dim=3)
-    return fused_attention(joined, segments_NRT, table_NHT, turns_NRTPC, *others)
+    parts = Parts(table_NHT=table_NHT, key_N=key_N, turns_NRTGPC=turns_NRTGPC)
+    return fused_attention(joined, segments_NRT, parts, *others)
 
 
-def turns_of(angles: Tensor) -> Tensor:
-    return torch.stack([angles.cos(), angles.sin()], dim=-1)
+def turns_of(angles_NRTP: Tensor) -> Tensor:
+    """Of all heads alike."""
+    return torch.stack([angles_NRTP.cos(), angles_NRTP.sin()], dim=-1)[:, :, :, None]
 
 
 def test_what_is_supported() -> None:
@@ -243,7 +256,7 @@ class TestInterpreted:
                 flat = angles.flatten(0, 1)
                 q, k = (rotate(x.flatten(0, 1).transpose(1, 2), flat, "interleaved") for x in (q, k))
                 q, k = (x.transpose(1, 2).unflatten(0, (2, 2)) for x in (q, k))
-            out = attention(q, k, v, segments, table, key, 0.2, 0.25, turns_NRTPC=turns_of(angles) if inside else None)
+            out = attention(q, k, v, segments, table, key, 0.2, 0.25, turns_NRTGPC=turns_of(angles) if inside else None)
             return out, *torch.autograd.grad(out.square().sum(), leaves)
 
         close(run(True), tuple(x.double() for x in run(False)), 1e-5)
@@ -278,17 +291,32 @@ class TestInterpreted:
         joined = torch.stack(heads(projected, 16), dim=3).detach()
         backward = torch.ops.lengthwise.attention_backward.default
 
-        def one(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return backward(*(x[None] for x in tensors), None, None, 0.2, 0.25, kernel.PROGRAMS["softmax"])
-
         angles = torch.linspace(0, 3, 3 * 16 * 4).view(3, 1, 16, 4)
-        biases = torch.linspace(-1, 1, 3 * 16).view(3, 1, 1, 16), torch.linspace(1, -2, 3 * 16).view(3, 1, 1, 16)
-        window = torch.tensor([[3], [16], [7]], dtype=torch.int32)
-        sink = torch.tensor([[0.5], [-1.0], [2.0]])
-        arguments = (joined[:, :, :, 2], joined, segments, table.detach(), turns_of(angles), key, *biases, window, sink)
+        row, column = (torch.linspace(*ends, 3 * 16).view(3, 1, 1, 16) for ends in ((-1, 1), (1, -2)))
+        parts = Parts(
+            table_NHT=table.detach(),
+            turns_NRTGPC=turns_of(angles),
+            key_N=key,
+            row_NRHT=row,
+            column_NRHT=column,
+            window_NH=torch.tensor([[3], [16], [7]], dtype=torch.int32),
+            sink_NH=torch.tensor([[0.5], [-1.0], [2.0]]),
+        )
+        there = [name for name, x in parts._asdict().items() if x is not None]
+
+        def one(grad: Tensor, joined: Tensor, segments: Tensor, *some: Tensor) -> tuple[Tensor, ...]:
+            own = Parts(**{name: x[None] for name, x in zip(there, some, strict=True)})
+            given = (grad[None], None, None, joined[None], segments[None], *own)
+            return backward(*given, 0.2, 0.25, kernel.PROGRAMS["softmax"], False)
+
+        arguments = (joined[:, :, :, 2], joined, segments, *(getattr(parts, name) for name in there))
         alone = [one(*each) for each in zip(*arguments, strict=True)]
         expected = tuple(torch.stack(parts).double() for parts in zip(*alone, strict=True))
-        close(vmap(one)(*arguments), expected, 1e-6)
+        found = vmap(one)(*arguments)
+        assert all(mine.shape == wanted.shape for mine, wanted in zip(found, expected, strict=True))
+        filled = [i for i, each in enumerate(found) if each.numel()]
+        close(tuple(found[i] for i in filled), tuple(expected[i] for i in filled), 1e-6)
+        assert len(filled) == 5  # of what was joined, of the table, of both biases and of the sinks
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     @pytest.mark.parametrize("shape", [(2, 700), (33, 48), (3, 2, 1040)])  # one row, many, several blocks of columns
@@ -309,10 +337,11 @@ class TestInterpreted:
     def test_the_operators_keep_their_promises(self) -> None:
         projected, segments, table, key = inputs(2, 1, 16, 1, 16)
         operator, joined = torch.ops.lengthwise.attention.default, torch.stack(heads(projected, 16), dim=3)
+        plain = Parts(table_NHT=table, key_N=key)
         row, column = (torch.linspace(-1, end, 32).view(2, 1, 1, 16).requires_grad_() for end in (1, 2))
         window = torch.tensor([[3], [16]], dtype=torch.int32)
         sink = torch.tensor([[0.5], [-1.0]]).requires_grad_()
-        for others in ((None, None, None, None), (row, column, window, sink)):
-            torch.library.opcheck(operator, (joined, segments, table, None, key, *others, 0.1, 0.25, 0))
-        entmax = kernel.PROGRAMS["entmax"]
-        torch.library.opcheck(operator, (joined, segments, table, None, key, *[None] * 4, 0.1, 0.25, entmax))
+        biased = plain._replace(row_NRHT=row, column_NRHT=column, window_NH=window, sink_NH=sink)
+        for parts, program in ((plain, "softmax"), (biased, "softmax"), (plain, "entmax")):
+            arguments = (joined, segments, *parts, 0.1, 0.25, kernel.PROGRAMS[program], False)
+            torch.library.opcheck(operator, arguments)

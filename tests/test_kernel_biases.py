@@ -9,7 +9,7 @@ from conftest import INTERPRETED
 from torch import Tensor
 from torch.func import vmap
 
-from lengthwise.kernels.attention import fused_attention
+from lengthwise.kernels.attention import Parts, fused_attention
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="test_interpreted runs it in a process of its own")
 
@@ -47,9 +47,8 @@ def eager(given: dict[str, Tensor], biased: bool, windowed: bool, scale: float) 
 def fused(given: dict[str, Tensor], biased: bool, windowed: bool, scale: float) -> Tensor:
     row, column = (given["row"], given.get("column")) if biased else (None, None)
     window = given["window"] if windowed else None
-    return fused_attention(
-        *(given["joined"], given["segments"], given["table"], None, None, 0.0, scale), row, column, window
-    )
+    parts = Parts(table_NHT=given["table"], row_NRHT=row, column_NRHT=column, window_NH=window)
+    return fused_attention(given["joined"], given["segments"], parts, scale=scale)
 
 
 @pytest.mark.parametrize("biases", [(), ("row", "column"), ("row",)])
@@ -113,8 +112,7 @@ def test_stacked_models_have_their_own_rows_columns_and_windows() -> None:
 def test_columns_without_rows_and_other_precisions_are_refused() -> None:
     given = inputs(1, 1, 16, 1, 16, torch.float32)
     with pytest.raises(ValueError, match="needs one of the row"):
-        fused_attention(given["joined"], given["segments"], column_NRHT=given["column"])
+        fused_attention(given["joined"], given["segments"], Parts(column_NRHT=given["column"]))
+    rounded = Parts(row_NRHT=given["row"].bfloat16(), column_NRHT=given["column"].bfloat16())
     with pytest.raises(ValueError, match="must be float32"):
-        fused_attention(
-            given["joined"], given["segments"], row_NRHT=given["row"].bfloat16(), column_NRHT=given["column"].bfloat16()
-        )
+        fused_attention(given["joined"], given["segments"], rounded)

@@ -9,7 +9,7 @@ from conftest import INTERPRETED
 from torch import Tensor
 
 from lengthwise.encodings.entmax import entmax_by_bisection
-from lengthwise.kernels.attention import fused_attention, normalizes
+from lengthwise.kernels.attention import Parts, fused_attention, normalizes
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="test_interpreted runs it in a process of its own")
 
@@ -57,8 +57,9 @@ def eager(given: dict[str, Tensor], program: str, scale: float) -> Tensor:
 
 def fused(given: dict[str, Tensor], program: str, scale: float) -> Tensor:
     sink = given["sink"] if program == "sink" else None
-    arrays = (given["joined"], given["segments"], given["table"], None, None, 0.0, scale, given["row"], given["column"])
-    return fused_attention(*arrays, None, sink, "softmax" if program == "sink" else program)
+    parts = Parts(table_NHT=given["table"], row_NRHT=given["row"], column_NRHT=given["column"], sink_NH=sink)
+    name = "softmax" if program == "sink" else program
+    return fused_attention(given["joined"], given["segments"], parts, scale=scale, program=name)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_what_there_is_no_program_for_is_refused() -> None:
     short = inputs(1, 1, 16, 1, 16, torch.float32)
     parts = (short["joined"], short["segments"])
     with pytest.raises(ValueError, match="only a softmax has a sink"):
-        fused_attention(*parts, sink_NH=short["sink"], program="entmax")
-    for noticing in ({"program": "stick-breaking"}, {"sink_NH": short["sink"]}):
+        fused_attention(*parts, Parts(sink_NH=short["sink"]), program="entmax")
+    for program, sink in (("stick-breaking", None), ("softmax", short["sink"])):
         with pytest.raises(ValueError, match="notices what a whole row shares"):
-            fused_attention(*parts, row_NRHT=short["row"], **noticing)  # type: ignore[arg-type]
+            fused_attention(*parts, Parts(row_NRHT=short["row"], sink_NH=sink), program=program)

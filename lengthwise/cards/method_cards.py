@@ -37,10 +37,12 @@ LONGEST = 300
 
 PLACES = {
     "rotation": "queries and keys",
+    "token_rotation": "queries and keys",
     "queries": "queries and keys",
     "keys": "queries and keys",
     "scale": "logits, as a factor",
     "distance_bias": "logits, by distance",
+    "position_bias": "logits, by the positions of query and key",
     "row_column_bias": "logits, a number of the query and one of the key",
     "window": "which keys are seen",
     "chunk": "which keys are seen",
@@ -51,10 +53,12 @@ PLACES = {
 """Part of a contribution -> where it acts."""
 DERIVED = {
     "rotation": "rotation",
+    "token_rotation": "rotation",
     "queries": "rotation",
     "keys": "rotation",
     "scale": "scale",
     "distance_bias": "bias",
+    "position_bias": "bias",
     "row_column_bias": "bias",
     "score": "bias",
     "window": "mask",

@@ -74,6 +74,12 @@ class Asked:
         assert self.contribution.distance_bias is not None
         return self.contribution.distance_bias(torch.arange(TOKENS))
 
+    def position_bias(self) -> Tensor:
+        """Of the last query."""
+        assert self.contribution.position_bias is not None
+        bias_BHTS = self.contribution.position_bias(self.layout.query_positions_BT, self.layout.key_positions_BS)
+        return bias_BHTS[0, :, -1].flip(-1)
+
     def row_column_bias(self) -> Tensor:
         both = self.contribution.row_column_bias
         assert both is not None
@@ -95,6 +101,8 @@ class Asked:
         """Of the last query and the keys, all entries of which were 1 before they were changed; the mean over heads."""
         queries, keys, positions_BT = self.contribution.queries, self.contribution.keys, self.layout.query_positions_BT
         q, k = torch.ones_like(self.q_BHTK), torch.ones_like(self.k_BHSK)
+        if (own := self.contribution.token_rotation) is not None:
+            q, k = own.rotated(q), own.rotated(k)
         q = queries(q, positions_BT) if queries else q
         k = keys(k, positions_BT) if keys else k
         product_S = (q.float() @ k.float().mT).mean((0, 1))[-1].flip(0)
@@ -177,6 +185,8 @@ class _Drawing:
             self.lines("vectors", "Cosine between the vectors of two positions", Asked.vectors)
         if contribution.distance_bias is not None:
             self.lines("bias", "Bias of each head", Asked.distance_bias)
+        if contribution.position_bias is not None:
+            self.bias("The bias", Asked.position_bias, f" for the query at position {TOKENS - 1}")
         if contribution.row_column_bias is not None:
             self.bias("The bias", Asked.row_column_bias, "")
         if contribution.score is not None and not bool(asked.scored().isneginf().any()):
@@ -184,7 +194,7 @@ class _Drawing:
         self.mask()
         if contribution.rotation is not None:
             self.rotation()
-        if contribution.queries is not None or contribution.keys is not None:
+        if {"token_rotation", "queries", "keys"}.intersection(contribution.names):
             if self.depends(Asked.product):
                 self.note(f"How queries and keys change {TOKENS_SAY}")
             else:

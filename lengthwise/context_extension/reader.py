@@ -126,7 +126,7 @@ class Reader(ABC):
 
     def refuse_no_softmax(self, name: str) -> None:
         """For what needs weights that are the softmax of products alone."""
-        parts = {"distance_bias", "row_column_bias", "score", "normalizer"}
+        parts = {"distance_bias", "position_bias", "row_column_bias", "score", "normalizer"}
         for encoding in dict.fromkeys(self.encodings):
             if found := parts.intersection(contribution_of(encoding).names):
                 raise UserError(

@@ -42,6 +42,11 @@ class Sequences:
         inside = np.arange(1, self.positions.shape[1]) < self.size[:, None]
         return bool((np.diff(self.positions, axis=1)[inside] == 1).all())
 
+    @property
+    def from_zero(self) -> bool:
+        """Whether they also begin at 0."""
+        return self.consecutive and (self.positions is None or not self.positions[:, :1].any())
+
     def select(self, indices: np.ndarray | slice) -> "Sequences":
         """The chosen ones, at the width that they need."""
         size = self.size[indices]

@@ -11,6 +11,7 @@ from lengthwise.encodings.card import Card
 from lengthwise.encodings.contribution import Normalizer
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.encodings.entmax import entmax_by_sorting
+from lengthwise.encodings.linear import linear
 
 
 class Asentmax(Encoding):
@@ -36,7 +37,7 @@ class Asentmax(Encoding):
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         assert layout.layer_input_BTD is not None
-        raw_BTC = F.linear(layout.layer_input_BTD.float(), self.scaler.weight.float(), self.scaler.bias.float())
+        raw_BTC = linear(layout.layer_input_BTD, self.scaler.weight, self.scaler.bias)
         beta_BHT, gamma_BHT = raw_BTC.transpose(1, 2).chunk(2, dim=1)
         # The authors take the logarithm of the index + 2; counted are keys, so that packing changes nothing.
         logarithm_B1T = (layout.visible_BT + 1)[:, None].float().log()

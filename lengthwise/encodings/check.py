@@ -102,7 +102,7 @@ def _place(question: Question, found: Tensor, odd_where: Tensor) -> str:
     return f" at distance {int(odd_where.any(0).nonzero()[0])}"
 
 
-HIDING = ("distance_bias", "row_column_bias", "score")
+HIDING = ("distance_bias", "position_bias", "row_column_bias", "score")
 """Where minus infinity hides a key."""
 
 
@@ -217,6 +217,13 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
                     f"(B, T, pairs) = ({B}, {T}, {K // 2} or fewer)",
                     lambda x: _is_tensor(x, 3) and x.shape[:2] == (B, T) and 2 * x.shape[2] <= K,
                 )
+    if (own := contribution.token_rotation) is not None:
+        yield Question(
+            "token_rotation",
+            lambda: own.angles_BGTP,
+            f"angles of (B, heads of keys, T, pairs) = ({B}, {G} or 1, {T}, {K // 2} or fewer)",
+            lambda x: _is_tensor(x, 4) and _broadcasts(x[..., 0], B, G, T) and 2 * x.shape[3] <= K,
+        )
     if contribution.queries is not None:
         yield _all_but_width("queries", partial(contribution.queries, q_BHTK, query_BT), B, H, T)
     if contribution.keys is not None:
@@ -237,6 +244,13 @@ def _questions_of(contribution: Contribution, encoding: Encoding, sample: _Sampl
         # As our kernel asks, for all that there are, and as eager attention does.
         for distance in (torch.arange(sample.last + 1), layout.distances_BTS):
             yield _exact("distance_bias", partial(bias, distance), "(heads, *shape)", H, *distance.shape)
+    if contribution.position_bias is not None:
+        yield Question(
+            "position_bias",
+            partial(contribution.position_bias, query_BT, key_BS),
+            f"(B, heads, T, S) = ({B}, {H}, {T}, {S})",
+            lambda x: _broadcasts(x, B, H, T, S),
+        )
     if contribution.row_column_bias is not None:
         yield Question(
             "row_column_bias",

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lengthwise.encodings.contribution import Contribution, Normalizer, combine
+from lengthwise.encodings.contribution import Contribution, Normalizer, ScoreChange, combine
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
 from lengthwise.encodings.gates import Gates
 
@@ -59,12 +59,15 @@ class Composition(Encoding):
     def _seeing_its_own(self, contribution: Contribution, index: int) -> Contribution:
         """What is called later is shown the layout of its method, too."""
         score, found, output = contribution.score, contribution.normalizer, contribution.output
+        change = score and (lambda scores: score(replace(scores, layout=self._own(scores.layout, index))))
+        if isinstance(score, ScoreChange) and change is not None:
+            change = replace(score, change=change)
         normalizer = found and (lambda logits, layout: found(logits, self._own(layout, index)))
         if isinstance(found, Normalizer) and normalizer is not None:
             normalizer = replace(found, weights=normalizer)
         return replace(
             contribution,
-            score=score and (lambda scores: score(replace(scores, layout=self._own(scores.layout, index)))),
+            score=change,
             normalizer=normalizer,
             output=output and (lambda mixed, layout: output(mixed, self._own(layout, index))),
         )

@@ -1,6 +1,6 @@
 """What an encoding contributes to the attention of a layer, as data: what is absent changes nothing.
 
-    logits = scale x (rotated queries) . (rotated keys) + bias by distance + bias of row and column
+    logits = scale x (rotated queries) . (rotated keys) + bias by distance, by position, and of row and column
     logits = score(logits), -inf where a key is hidden
     output = output(normalizer(logits) . values)
 
@@ -25,6 +25,8 @@ ByPosition = Callable[[Tensor], Tensor]
 """Positions (B, T) to numbers of pairs (B, T, P) in fp32."""
 Transform = Callable[[Tensor, Tensor], Tensor]
 """Queries or keys (B, H, T, K) and positions (B, T) to what takes their place; the last width may change."""
+ByPair = Callable[[Tensor, Tensor], Tensor]
+"""Positions of queries (B, T) and of keys (B, S) to numbers (B, H, T, S) in fp32; later and foreign keys come too."""
 Pairs = Literal["interleaved", "halves"]
 """Entry 2i with entry 2i + 1, or entry i of the first half of the rotated entries with entry i of the second."""
 
@@ -56,6 +58,20 @@ class Rotation:
     def _applied(self, x: Tensor, positions_BT: Tensor, angles: ByPosition, magnitude: ByPosition | None) -> Tensor:
         factors = None if magnitude is None else magnitude(positions_BT)
         return rotate(x, angles(positions_BT), self.pairs, factors)
+
+
+@dataclass(frozen=True)
+class TokenRotation:
+    """Pairs of the first entries of queries and keys are rotated by angles that are each token's own."""
+
+    angles_BGTP: Tensor
+    """Radians of the queries' tokens, in each head of keys (G is 1 where all are alike); they may be learned."""
+    pairs: Pairs = "interleaved"
+
+    def rotated(self, x_BHTK: Tensor) -> Tensor:
+        """Queries or keys of these tokens."""
+        shared = x_BHTK.shape[1] // self.angles_BGTP.shape[1]
+        return rotate_heads(x_BHTK, self.angles_BGTP.repeat_interleave(shared, dim=1), self.pairs)
 
 
 @dataclass(frozen=True)
@@ -92,6 +108,20 @@ class Normalizer:
 
 
 @dataclass(frozen=True)
+class ScoreChange:
+    """A change of logits, and what a kernel may know it by."""
+
+    change: Callable[["Scores"], Tensor]
+    program: Literal["counted-gates", "reflections", "head-network"]
+    """`counted-gates`: CoPE's, with a table of vectors (E, K); `reflections`: PaTH's, with vectors (B, H, S, K) of
+    length one and their strengths (B, H, S); `head-network`: DAPE's, with weights and biases of its two layers."""
+    arrays: tuple[Tensor, ...]
+
+    def __call__(self, scores: "Scores") -> Tensor:
+        return self.change(scores)
+
+
+@dataclass(frozen=True)
 class Scores:
     """What a change of scores may read."""
 
@@ -117,20 +147,25 @@ class Contribution:
     """See the formula above. Every field is optional."""
 
     rotation: Rotation | None = None
+    token_rotation: TokenRotation | None = None
+    """After the rotation."""
     queries: Transform | None = None
-    """Any other change of queries; after the rotation. Keys are cached as they are after theirs."""
+    """Any other change of queries; after both. Keys are cached as they are after theirs."""
     keys: Transform | None = None
     scale: float | Tensor | None = None
     """Multiplies the logits, beside the model's own scale: a number, or what broadcasts to (B, H, T, 1)."""
     distance_bias: Callable[[Tensor], Tensor] | None = None
     """Added to the logits: integers of any shape to (H, *shape) in fp32."""
+    position_bias: ByPair | None = None
+    """Added to the logits, by the positions of query and key: what the distance alone does not say."""
     row_column_bias: RowColumnBias | None = None
     window: int | tuple[int, ...] | None = None
     """Keys at this distance and beyond are hidden; one number for all heads, or one for each."""
     chunk: int | None = None
     """Positions are cut into chunks of this size; keys of another chunk than the query's are hidden."""
-    score: Callable[[Scores], Tensor] | None = None
-    """Any other change of logits: to (B, H, T, S) in fp32."""
+    score: ScoreChange | Callable[[Scores], Tensor] | None = None
+    """Any other change of logits: to (B, H, T, S) in fp32. A `ScoreChange` may be fused, any other function is
+    called."""
     normalizer: Normalizer | Callable[[Tensor, AttentionLayout], Tensor] | None = None
     """Logits (B, H, T, S), -inf where a key is hidden, to weights; by default the softmax. A `Normalizer` may be
     fused, any other function is called."""
@@ -147,6 +182,9 @@ class Contribution:
         found = None
         if self.distance_bias is not None:
             found = self.distance_bias(layout.distances_BTS).movedim(0, 1)
+        if self.position_bias is not None:
+            more = self.position_bias(layout.query_positions_BT, layout.key_positions_BS)
+            found = more if found is None else found + more
         if self.row_column_bias is not None:
             both = self.row_column_bias.row_BHT[..., None] + self.row_column_bias.of_keys_BHS[..., None, :]
             found = both if found is None else found + both
@@ -178,15 +216,17 @@ def combine(contributions: Sequence[Contribution]) -> Contribution:
     """
     result = NOTHING
     for each in contributions:
-        for name in ("rotation", "normalizer", "chunk"):
+        for name in ("rotation", "token_rotation", "normalizer", "chunk"):
             if getattr(result, name) is not None and getattr(each, name) is not None:
                 raise UserError(f"two methods of one layer have a {name}; only one of them can")
         result = Contribution(
             rotation=each.rotation or result.rotation,
+            token_rotation=each.token_rotation or result.token_rotation,
             queries=_one_after_the_other(result.queries, each.queries),
             keys=_one_after_the_other(result.keys, each.keys),
             scale=_product(result.scale, each.scale),
-            distance_bias=_sum_by_distance(result.distance_bias, each.distance_bias),
+            distance_bias=_sum(result.distance_bias, each.distance_bias),
+            position_bias=_sum(result.position_bias, each.position_bias),
             row_column_bias=_sum_by_row(result.row_column_bias, each.row_column_bias),
             window=_smaller(result.window, each.window),
             chunk=result.chunk if each.chunk is None else each.chunk,
@@ -209,10 +249,10 @@ def _product(first: float | Tensor | None, second: float | Tensor | None) -> flo
     return first * second
 
 
-def _sum_by_distance(first: Callable | None, second: Callable | None) -> Callable | None:
+def _sum(first: Callable | None, second: Callable | None) -> Callable | None:
     if first is None or second is None:
         return first or second
-    return lambda distance: first(distance) + second(distance)
+    return lambda *places: first(*places) + second(*places)
 
 
 def _sum_by_row(first: RowColumnBias | None, second: RowColumnBias | None) -> RowColumnBias | None:

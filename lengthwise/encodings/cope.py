@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.encodings.card import Card
-from lengthwise.encodings.contribution import Scores
+from lengthwise.encodings.contribution import ScoreChange, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 
 
@@ -41,7 +41,7 @@ class Cope(Encoding):
         self.table_RK = nn.Parameter(torch.zeros(config.rows, geometry.head_width))
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        return Contribution(score=self.score)
+        return Contribution(score=ScoreChange(self.score, "counted-gates", (self.table_RK,)))
 
     def score(self, scores: Scores) -> Tensor:
         gates_BHTS = scores.logits_BHTS.sigmoid() * scores.visible_BTS[:, None]

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from lengthwise.encodings.alibi import Alibi
 from lengthwise.encodings.card import Card
-from lengthwise.encodings.contribution import Scores
+from lengthwise.encodings.contribution import ScoreChange, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
 from lengthwise.encodings.kerple import Kerple
+from lengthwise.encodings.linear import linear
 
 
 class Dape(Encoding):
@@ -54,11 +55,12 @@ class Dape(Encoding):
         return self.base.initial(own, generator) if owner == "base" else None
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        return Contribution(distance_bias=self.base.penalty, score=self.changed)
+        arrays = (self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
+        return Contribution(distance_bias=self.base.penalty, score=ScoreChange(self.changed, "head-network", arrays))
 
     def changed(self, scores: Scores) -> Tensor:
         assert scores.bias_BHTS is not None
         both = torch.cat([scores.logits_BHTS - scores.bias_BHTS, scores.bias_BHTS.expand_as(scores.logits_BHTS)], dim=1)
-        inner = F.linear(both.movedim(1, -1), self.inner.weight.float(), self.inner.bias.float())
-        outer = F.linear(F.leaky_relu(inner), self.outer.weight.float(), self.outer.bias.float())
+        inner = linear(both.movedim(1, -1), self.inner.weight, self.inner.bias)
+        outer = linear(F.leaky_relu(inner), self.outer.weight, self.outer.bias)
         return scores.logits_BHTS + outer.movedim(-1, 1)

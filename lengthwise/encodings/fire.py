@@ -6,12 +6,11 @@ Shape letters: B batch, H heads, T queries, S keys.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.card import Card
-from lengthwise.encodings.contribution import Scores
-from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
+from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry, distances
+from lengthwise.encodings.linear import linear
 
 
 class Fire(Encoding):
@@ -44,16 +43,16 @@ class Fire(Encoding):
         self.outer = nn.Linear(config.width, geometry.heads)
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        return Contribution(score=self.score)
+        return Contribution(position_bias=self.bias)
 
-    def score(self, scores: Scores) -> Tensor:
-        layout = scores.layout
+    def bias(self, query_BT: Tensor, key_BS: Tensor) -> Tensor:
         threshold = self.config.threshold * self.threshold.float().abs()
-        farthest_BT = torch.maximum(layout.query_positions_BT.float(), threshold)
-        share_BTS = self.logarithm(layout.distances_BTS.float()) / (self.logarithm(farthest_BT)[..., None] + 1e-6)
-        hidden = F.linear(share_BTS[..., None], self.inner.weight.float(), self.inner.bias.float()).relu()
-        bias_BTSH = F.linear(hidden, self.outer.weight.float(), self.outer.bias.float())
-        return scores.logits_BHTS + bias_BTSH.permute(0, 3, 1, 2)
+        farthest_BT = torch.maximum(query_BT.float(), threshold)
+        share_BTS = self.logarithm(distances(query_BT, key_BS).float()) / (
+            self.logarithm(farthest_BT)[..., None] + 1e-6
+        )
+        hidden = linear(share_BTS[..., None], self.inner.weight, self.inner.bias).relu()
+        return linear(hidden, self.outer.weight, self.outer.bias).permute(0, 3, 1, 2)
 
     def logarithm(self, distance: Tensor) -> Tensor:
         return (self.c.float().abs() * distance).log1p()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from lengthwise.encodings.linear import linear
+
 
 @dataclass(frozen=True)
 class Gates:
@@ -18,5 +20,4 @@ class Gates:
 
     def of(self, layer_input_BTD: Tensor) -> Tensor:
         """(B, T, C), in fp32 whatever the model computes in."""
-        gate_BTC = F.linear(layer_input_BTD.float(), self.weight_CD.float(), self.bias_C.float())
-        return F.logsigmoid(gate_BTC)
+        return F.logsigmoid(linear(layer_input_BTD, self.weight_CD, self.bias_C))

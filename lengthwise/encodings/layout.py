@@ -49,6 +49,8 @@ class AttentionLayout:
     consecutive: bool = False
     """Whether the tokens of each segment lie side by side, their positions count up by one, and there is no cache: then
     a distance is a difference of index. Found out by whoever makes the layout, never taken for granted."""
+    from_zero: bool = False
+    """Whether they also begin at 0 in each segment."""
     layer: int | None = None
     """Its number, from 0; this and what follows are None for an encoding that does not ask for its layer."""
     layer_input_BTD: Tensor | None = None
@@ -232,6 +234,7 @@ class AttentionLayout:
             causal=False,
             segments_BT=None,
             consecutive=False,
+            from_zero=False,
             layer_input_BTD=None if self.layer_input_BTD is None else self.layer_input_BTD[:, chosen],
             tracks={name: (query[:, chosen], key) for name, (query, key) in self.tracks.items()},
             chosen_T=self.own_key_T[chosen],

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.card import Card
-from lengthwise.encodings.contribution import Scores
+from lengthwise.encodings.contribution import ScoreChange, Scores
 from lengthwise.encodings.convolution import convolved, first_taps
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
+from lengthwise.encodings.linear import linear
 
 
 class Path(Encoding):
@@ -55,31 +56,31 @@ class Path(Encoding):
 
     def token_numbers(self, layer_input_BTD: Tensor) -> Tensor:
         """Before the convolution, so that what is cached is of one token alone."""
-        x = layer_input_BTD.float()
-        vectors = F.linear(F.linear(x, self.down.weight.float()), self.up.weight.float())
-        return torch.cat([vectors, F.linear(x, self.strength.weight.float(), self.strength.bias.float())], dim=-1)
+        vectors = linear(linear(layer_input_BTD, self.down.weight), self.up.weight)
+        return torch.cat([vectors, linear(layer_input_BTD, self.strength.weight, self.strength.bias)], dim=-1)
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
-        return Contribution(score=self.score)
+        w_BHSK, strength_BHS = self.reflections(layout)
 
-    def score(self, scores: Scores) -> Tensor:
-        """With all reflections of a row in one triangular system (the UT transform of the paper)."""
-        w_BHSK, beta_BHS1 = self.reflections(scores.layout)
-        q_BHTK, k_BHSK = scores.q_BHTK.float(), scores.k_BHSK.float()
-        later_B1SS = scores.layout.later_in_sequence_BSS()[:, None]
-        between = beta_BHS1 * (w_BHSK @ w_BHSK.mT) * later_B1SS
-        onto = beta_BHS1 * (w_BHSK @ k_BHSK.mT) * later_B1SS
-        identity = torch.eye(between.shape[-1], device=between.device)
-        solved = torch.linalg.solve_triangular(identity + between, onto, upper=False, unitriangular=True)
-        # From the mask of the row alone: what a window hides besides is hidden afterwards.
-        reached = (q_BHTK @ w_BHSK.mT) * scores.layout.mask_BTS()[:, None]
-        return scores.logits_BHTS - scores.scale * (reached @ solved)
+        def score(scores: Scores) -> Tensor:
+            """With all reflections of a row in one triangular system (the UT transform of the paper)."""
+            q_BHTK, k_BHSK = scores.q_BHTK.float(), scores.k_BHSK.float()
+            later_B1SS = scores.layout.later_in_sequence_BSS()[:, None]
+            between = strength_BHS[..., None] * (w_BHSK @ w_BHSK.mT) * later_B1SS
+            onto = strength_BHS[..., None] * (w_BHSK @ k_BHSK.mT) * later_B1SS
+            identity = torch.eye(between.shape[-1], device=between.device)
+            solved = torch.linalg.solve_triangular(identity + between, onto, upper=False, unitriangular=True)
+            # From the mask of the row alone: what a window hides besides is hidden afterwards.
+            reached = (q_BHTK @ w_BHSK.mT) * scores.layout.mask_BTS()[:, None]
+            return scores.logits_BHTS - scores.scale * (reached @ solved)
+
+        return Contribution(score=ScoreChange(score, "reflections", (w_BHSK, strength_BHS)))
 
     def reflections(self, layout: AttentionLayout) -> tuple[Tensor, Tensor]:
-        """w of length one (B, H, S, K) and beta from 0 to 2 (B, H, S, 1) of all keys."""
+        """w of length one (B, H, S, K) and beta from 0 to 2 (B, H, S) of all keys."""
         assert layout.token_numbers_BSC is not None
         heads = self.geometry.heads
         vectors, strength = layout.token_numbers_BSC.split([len(self.taps), heads], dim=-1)
         convolved_BSC = F.silu(convolved(vectors, self.taps.float(), layout))
         w_BHSK = F.normalize(convolved_BSC.unflatten(-1, (heads, -1)), dim=-1).transpose(1, 2)
-        return w_BHSK, 2 * strength.sigmoid().transpose(1, 2)[..., None]
+        return w_BHSK, 2 * strength.sigmoid().transpose(1, 2)

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lengthwise.encodings.card import Card
-from lengthwise.encodings.contribution import rotate_heads
+from lengthwise.encodings.contribution import TokenRotation
 from lengthwise.encodings.convolution import convolved, first_taps
 from lengthwise.encodings.encoding import AttentionLayout, Contribution, Encoding, Geometry
+from lengthwise.encodings.linear import linear
 
 
 class SelectiveRotary(Encoding):
@@ -63,21 +64,13 @@ class SelectiveRotary(Encoding):
         """Before the convolution, so that what is cached is of one token alone."""
         slices = layer_input_BTD.float().unflatten(-1, (self.geometry.heads, -1))
         x = F.normalize(slices, dim=-1).flatten(-2)
-        return F.linear(F.linear(x, self.down.weight.float()), self.up.weight.float())
+        return linear(linear(x, self.down.weight), self.up.weight)
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         assert layout.token_numbers_BSC is not None
         sums_BSC = layout.running_sums(convolved(layout.token_numbers_BSC, self.taps.float(), layout))
         pair_P = torch.arange(self.pairs, device=sums_BSC.device).float()
         angles_BSGP = sums_BSC.unflatten(-1, (-1, self.pairs)) * self.config.base ** (-pair_P / self.pairs)
-        angles_BGSP = angles_BSGP.transpose(1, 2)
-
-        def rotated(x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
-            """Of all tokens, or of those of the queries, which are those of the keys that are not cached yet."""
-            own_BGTP = angles_BGSP
-            if x_BHTK.shape[2] < angles_BGSP.shape[2]:
-                own_BGTP = layout.of_queries(angles_BGSP.mT).mT
-            shared = x_BHTK.shape[1] // own_BGTP.shape[1]
-            return rotate_heads(x_BHTK, own_BGTP.repeat_interleave(shared, dim=1), "halves")
-
-        return Contribution(queries=rotated, keys=rotated)
+        # Keys that are cached have been rotated.
+        own_BGTP = layout.of_queries(angles_BSGP.permute(0, 2, 3, 1)).mT
+        return Contribution(token_rotation=TokenRotation(own_BGTP, "halves"))

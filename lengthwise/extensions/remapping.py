@@ -63,10 +63,13 @@ class Remapping(Extension):
         return contribution.rotation is not None
 
     def check(self, contribution: Contribution, geometry: Geometry) -> None:
-        if contribution.score is not None or contribution.queries is not None or contribution.keys is not None:
+        others = (contribution.score, contribution.token_rotation, contribution.queries, contribution.keys)
+        if any(each is not None for each in others):
             raise UserError(
                 f"{self.name} would show queries and keys that are not rotated yet to another change of them"
             )
+        if contribution.position_bias is not None:
+            raise UserError(f"{self.name} changes distances, and this model has a bias by position")
         if contribution.rotation is not None:
             trained_frequencies(contribution.rotation, self.name)
         if geometry.counting.kind != "whole":

@@ -1,6 +1,6 @@
 """Fused causal attention for rows too long for one program: the flash algorithm, block by block.
 
-Shape letters as in `kernel`; here T is a block of queries, S a block of keys, and L the length of a row. Weights are
+Shape letters as in `attention`; here T is a block of queries, S a block of keys, and L the length of a row. Weights are
 rounded before their sum divides them, which in bf16 moves the last bit.
 """
 
@@ -9,17 +9,83 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.kernels.parts import (
-    by_distance,
-    first_block,
-    jit,
-    kept,
-    masked_logits,
-    tl,
+from lengthwise.kernels.attention_parts import Gradients, How, Parts, pair_sizes, split, strides, sum_out
+from lengthwise.kernels.grid_sums import sum_by_position
+from lengthwise.kernels.logits import biased, by_distance, first_block, own_keys
+from lengthwise.kernels.parts import jit, kept, tl
+from lengthwise.kernels.rotation import (
+    entry_order,
+    gradient_of_angles,
+    store_of_pairs,
     turned,
     turned_back,
     turns_of,
 )
+
+
+def run_forward(joined: Tensor, segments: Tensor, parts: Parts, out: Tensor, lse: Tensor, how: How) -> None:
+    """Writes the output and the logarithm of each softmax's denominator."""
+    q, k, v = split(_turned_first(joined, parts, how))
+    scale, threshold, inverse = how[:3]
+    N, R, L, H, K = v.shape
+    B = _block(v)
+    biases = (*parts.read[:1], *parts.read[2:-3])  # they have been turned
+    _forward[L // B * H, R, N](
+        *(q, k, v, segments, *biases, out, lse, *strides(v, segments, parts.table_NHT)),
+        *(scale, threshold, inverse, L, H, K, B),
+        num_warps=4,
+    )
+
+
+def run_backward(
+    joined: Tensor,
+    segments: Tensor,
+    parts: Parts,
+    grad: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    found: Gradients,
+    how: How,
+) -> Gradients:
+    """Writes the gradients, and returns them. `out` and `lse`: what the forward pass wrote."""
+    scale, threshold, inverse, _, halves = how
+    q, k, v = split(_turned_first(joined, parts, how))
+    dq, dk, dv = split(found.joined)
+    N, R, L, H, K = v.shape
+    B = _block(v)
+    new: Any = lambda *shape: lse.new_empty(shape)  # noqa: E731
+    delta = new(*lse.shape)
+    # A block of queries knows no distance beyond its last token: those places stay 0.
+    dtable = None if parts.table_NHT is None else lse.new_zeros((N, R, H, L // B, L))
+    dsink = None if parts.sink_NH is None else new(N, R, H, L // B)
+    own = parts.column_NRHT is None
+    drow = None if own else found.where("row", parts)
+    dcolumn = found.where("row" if own else "column", parts)
+    dlogits = found.where("given", parts)
+    if parts.grid_NHTT is not None:
+        dlogits = new(N, R, H, L, L)
+    if dlogits is not None:
+        dlogits.zero_()  # blocks that no query sees are never visited
+    dangles = found.where("angles", parts)
+    key_angles = None if dangles is None else torch.empty_like(dangles)
+    grid = (L // B * H, R, N)
+    where = (*strides(v, segments, parts.table_NHT), *grad.stride()[:4])
+    shapes = (scale, threshold, inverse, L, halves, *pair_sizes(parts), joined.shape[3], H, K, B)
+    inputs = (q, k, v, segments, *parts.read[:-3], grad)
+    factor = found.where("factor", parts)
+    _backward_queries[grid](
+        *(*inputs, out.contiguous(), lse, delta, dq, dtable, drow, dsink, factor, dangles, dlogits, *where, *shapes),
+        num_warps=4,
+    )
+    _backward_keys[grid](*(*inputs, lse, delta, dk, dv, dcolumn, key_angles, *where, *shapes), num_warps=4)
+    if dangles is not None:
+        dangles += key_angles
+    sum_out(dtable, (1, 3), found.table)
+    sum_out(dsink, (1, 3), found.sink)
+    if parts.grid_NHTT is not None:
+        assert dlogits is not None and parts.place_NRT is not None
+        found = found._replace(grid=sum_by_position(dlogits, segments, parts.place_NRT))
+    return found
 
 
 def _block(q: Tensor) -> int:
@@ -27,92 +93,67 @@ def _block(q: Tensor) -> int:
     return 64 if q.dtype == torch.bfloat16 else 32
 
 
-def turned_first(joined: Tensor, turns: Tensor) -> Tensor:
+def _turned_first(joined: Tensor, parts: Parts, how: How) -> Tensor:
     """Queries and keys turned, values as they are: every block of queries meets every block of keys before it, and
     turning those anew each time would take longer than the products."""
+    if parts.turns_NRTGPC is None:
+        return joined
     N, R, L, _, H, K = joined.shape
     B = _block(joined)
     out = torch.empty_like(joined, memory_format=torch.contiguous_format)
-    _turn[L // B * H, R, N](joined, turns, out, *joined.stride()[:5], L, turns.shape[3], H, K, B, num_warps=4)
+    sizes = (how[-1], *pair_sizes(parts), H, K, B)
+    _turn[L // B * H, R, N](joined, parts.turns_NRTGPC, out, *joined.stride()[:5], L, *sizes, num_warps=4)
     return out
-
-
-def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    segments: Tensor,
-    table: Tensor | None,
-    key: Tensor | None,
-    row: Tensor | None,
-    column: Tensor | None,
-    window: Tensor | None,
-    sink: Tensor | None,
-    out: Tensor,
-    lse: Tensor,
-    strides: tuple[int, ...],
-    scale: float,
-    drop: tuple[int, float],
-) -> None:
-    """Writes the output and the logarithm of each softmax's denominator; queries and keys have been rotated."""
-    N, R, L, H, K = q.shape
-    B = _block(q)
-    shapes = (scale, *drop, L, H, K, B)
-    inputs = (q, k, v, segments, table, key, row, column, window, sink)
-    _forward[L // B * H, R, N](*inputs, out, lse, *strides, *shapes, num_warps=4)
-
-
-def backward(
-    inputs: tuple[Any, ...],
-    saved: tuple[Tensor, Tensor],
-    gradients: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
-    strides: tuple[int, ...],
-    scale: float,
-    drop: tuple[int, float],
-) -> tuple[Tensor | None, Tensor | None]:
-    """Writes the gradients of queries, keys, values, rows and columns; returns that of the table for each row of a
-    batch, (N, R, H, T), and of the sinks for each block of queries of a row, (N, R, H, blocks).
-
-    `inputs`: q, k, v, segments, table, turns, key, row, column, window, sink, and the gradient of the output. Queries
-    and keys have been rotated by `turns`; their gradients are rotated back.
-    """
-    q, table, turns, sink = inputs[0], inputs[4], inputs[5], inputs[10]
-    (out, lse), (dq, dk, dv, drow, dcolumn) = saved, gradients
-    N, R, L, H, K = q.shape
-    B = _block(q)
-    grid = (L // B * H, R, N)
-    shapes = (scale, *drop, L, 0 if turns is None else turns.shape[3], H, K, B)
-    delta = lse.new_empty(lse.shape)
-    # A block of queries knows no distance beyond its last token: those places stay 0.
-    part = None if table is None else table.new_zeros((N, R, H, L // B, L))
-    dsink = None if sink is None else sink.new_empty((N, R, H, L // B))
-    _backward_queries[grid](*inputs, out, lse, delta, dq, part, drow, dsink, *strides, *shapes, num_warps=4)
-    _backward_keys[grid](*inputs, lse, delta, dk, dv, dcolumn, *strides, *shapes, num_warps=4)
-    return None if part is None else part.sum(3), dsink
 
 
 @jit
 def _turn(
     joined, turns, out,
-    joined_N, joined_R, joined_T, joined_X, joined_H, L,
-    P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+    joined_N, joined_R, joined_T, joined_X, joined_H, L, HALVES: tl.constexpr,
+    G: tl.constexpr, P: tl.constexpr, C: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
+    """Entries of a pair come to lie side by side; the order of entries is the same for queries and keys."""
     h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     t_T, c_K = tl.program_id(0) // H * B + tl.arange(0, B), tl.arange(0, K)
-    row = n * tl.num_programs(1) + r
+    entry_K = entry_order(c_K, P, HALVES)
+    row_at = n * tl.num_programs(1) + r
     joined += n * joined_N + r * joined_R + h * joined_H
-    out += (row * L * 3 * H + h) * K
-    cosine_TP, sine_TP = turns_of(turns, row, t_T, L, P, K)
+    out += (row_at * L * 3 * H + h) * K
+    place_TK = t_T[:, None] * (3 * H * K) + c_K[None, :]
     for part in tl.static_range(3):
-        x_TK = tl.load(joined + part * joined_X + t_T[:, None] * joined_T + c_K[None, :])
+        from_K = entry_K if part < 2 else c_K
+        x_TK = tl.load(joined + part * joined_X + t_T[:, None] * joined_T + from_K[None, :])
         if part < 2:
+            cosine_TP, sine_TP = turns_of(turns, row_at * L + t_T, h, part == 1, G, P, C, K)
             x_TK = turned(x_TK, cosine_TP, sine_TP)
-        tl.store(out + part * H * K + t_T[:, None] * (3 * H * K) + c_K[None, :], x_TK)
+        tl.store(out + part * H * K + place_TK, x_TK)
+
+
+@jit
+def _logits(
+    q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, row, column, window, factor, grid, place, given,
+    scale, table_at, line, head_at, row_at, L,
+):  # fmt: skip
+    """Of a block of queries and one of keys: the products, and the logits, minus infinity for what is not seen."""
+    own_TS = own_keys(t_T, s_S, segment_T, segment_S)
+    seen_TS = own_TS
+    if window is not None:
+        seen_TS &= t_T[:, None] - s_S[None, :] < tl.load(window + head_at)
+    if given is not None:
+        content_TS = tl.load(given + (line * L + t_T[:, None]) * L + s_S[None, :])
+        logits_TS = content_TS
+    else:
+        content_TS = tl.dot(q_TK, tl.trans(k_SK), input_precision="tf32x3")
+        logits_TS = biased(
+            content_TS, t_T, s_S, own_TS, scale, factor, table, row, column, grid, place,
+            table_at, line * L, head_at * L * L, row_at * L, L,
+        )  # fmt: skip
+    return content_TS, tl.where(seen_TS, logits_TS, float("-inf"))
 
 
 @jit
 def _forward(
-    q, k, v, segments, table, key, row, column, window, sink, out, lse,
+    q, k, v, segments, table, key, row, column, window, sink, factor, grid, place, given, out, lse,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, threshold, inverse, L,
     H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
@@ -123,8 +164,8 @@ def _forward(
     k += n * q_N + r * q_R + h * q_H
     v += n * q_N + r * q_R + h * q_H
     segments += n * segments_N + r * segments_R
-    head_at, line = n * H + h, (n * tl.num_programs(1) + r) * H + h
-    table_at, line_at = n * table_N + h * table_H, line * L
+    row_at = n * tl.num_programs(1) + r
+    head_at, line, table_at = n * H + h, row_at * H + h, n * table_N + h * table_H
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     segment_T = tl.load(segments + t_T)
     begin = 0
@@ -139,9 +180,9 @@ def _forward(
     for start in range(begin, first + B, B):
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
-        logits_TS = masked_logits(
-            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window,
-            table_at, line_at, head_at, scale,
+        _, logits_TS = _logits(
+            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window, factor, grid, place,
+            given, scale, table_at, line, head_at, row_at, L,
         )  # fmt: skip
         higher_T = tl.maximum(highest_T, tl.max(logits_TS, 1))
         shrink_T = tl.exp(highest_T - higher_T)
@@ -156,17 +197,19 @@ def _forward(
         highest_T = higher_T
     if sink is not None:
         total_T += tl.exp(tl.load(sink + head_at) - highest_T)
-    place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
+    place_TK = (row_at * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     tl.store(out + place_TK, (mixed_TK / total_T[:, None]).to(q_TK.dtype))
     tl.store(lse + line * L + t_T, highest_T + tl.log(total_T))
 
 
 @jit
 def _backward_queries(
-    q, k, v, segments, table, turns, key, row, column, window, sink, grad, out, lse, delta, dq, part, drow, dsink,
+    q, k, v, segments, table, turns, key, row, column, window, sink, factor, grid, place, given, grad, out, lse, delta,
+    dq, dtable, drow, dsink, dfactor, dangles, dlogits,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
-    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L,
-    P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L, HALVES: tl.constexpr,
+    G: tl.constexpr, P: tl.constexpr, C: tl.constexpr, X: tl.constexpr,
+    H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """One block of queries: its gradient, its part of the table's, and its `delta` for `_backward_keys`."""
     h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
@@ -175,11 +218,11 @@ def _backward_queries(
     k += n * q_N + r * q_R + h * q_H
     v += n * q_N + r * q_R + h * q_H
     segments += n * segments_N + r * segments_R
-    head_at, line = n * H + h, (n * tl.num_programs(1) + r) * H + h
-    table_at, line_at = n * table_N + h * table_H, line * L
+    row_at = n * tl.num_programs(1) + r
+    head_at, line, table_at = n * H + h, row_at * H + h, n * table_N + h * table_H
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
-    place_TK = ((n * tl.num_programs(1) + r) * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
+    place_TK = (row_at * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     delta_T = tl.sum(tl.load(out + place_TK).to(tl.float32) * grad_TK.to(tl.float32), 1)
     tl.store(delta + line * L + t_T, delta_T)
     lse_T = tl.load(lse + line * L + t_T)
@@ -187,20 +230,24 @@ def _backward_queries(
         sunk_T = tl.exp(tl.load(sink + head_at) - lse_T) * delta_T
         tl.store(dsink + line * (L // B) + first // B, -tl.sum(sunk_T, 0))
     segment_T = tl.load(segments + t_T)
-    if part is not None:
-        part += (line * (L // B) + first // B) * L
+    if dtable is not None:
+        dtable += (line * (L // B) + first // B) * L
+    factor_T = tl.full((B,), 1.0, tl.float32)
+    if factor is not None:
+        factor_T = tl.load(factor + line * L + t_T)
     begin = 0
     if window is not None:
         begin = first_block(first, tl.load(window + head_at), B)
     dq_TK = tl.zeros((B, K), tl.float32)
     carried_T, drow_T = tl.zeros((B,), tl.float32), tl.zeros((B,), tl.float32)
+    dfactor_T = tl.zeros((B,), tl.float32)
     for start in range(begin, first + B, B):
         s_S = start + tl.arange(0, B)
         k_SK = tl.load(k + s_S[:, None] * q_T + c_K[None, :])
         v_SK = tl.load(v + s_S[:, None] * q_T + c_K[None, :])
-        logits_TS = masked_logits(
-            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window,
-            table_at, line_at, head_at, scale,
+        content_TS, logits_TS = _logits(
+            q_TK, k_SK, t_T, s_S, segment_T, tl.load(segments + s_S), table, row, column, window, factor, grid, place,
+            given, scale, table_at, line, head_at, row_at, L,
         )  # fmt: skip
         weights_TS = tl.exp(logits_TS - lse_T[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
@@ -208,30 +255,45 @@ def _backward_queries(
             kept_TS = kept((r * H + h) * L + t_T, s_S, tl.load(key + n), threshold)
             dweights_TS = tl.where(kept_TS, dweights_TS * inverse, 0.0)
         dlogits_TS = weights_TS * (dweights_TS - delta_T[:, None])
-        if part is not None:
+        if dlogits is not None:
+            tl.store(dlogits + (line * L + t_T[:, None]) * L + s_S[None, :], dlogits_TS)
+        if dtable is not None:
             # The distances of two neighbouring blocks overlap: what lies above this one's diagonal belongs to the
             # distances below the next one's.
             below_T, above_T = by_distance(dlogits_TS, B)
-            tl.store(part + first - start + d_T, below_T + carried_T)
+            tl.store(dtable + first - start + d_T, below_T + carried_T)
             carried_T = above_T
         if drow is not None:
             drow_T += tl.sum(dlogits_TS, 1)
-        dq_TK += tl.dot(dlogits_TS.to(q_TK.dtype), k_SK, input_precision="tf32x3")
+        if given is None:
+            if factor is not None:
+                dfactor_T += tl.sum(dlogits_TS * content_TS, 1)
+                dlogits_TS *= factor_T[:, None]
+            dq_TK += tl.dot(dlogits_TS.to(q_TK.dtype), k_SK, input_precision="tf32x3")
     if drow is not None:
         tl.store(drow + line * L + t_T, drow_T)
-    if turns is not None:  # back
-        dq_TK = turned_back(dq_TK, turns, n * tl.num_programs(1) + r, t_T, L, P, K)
-    # Of a gradient: queries, keys and values stand side by side.
-    place_TK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + t_T[:, None] * (3 * H * K) + c_K[None, :]
-    tl.store(dq + place_TK, (dq_TK * scale).to(q_TK.dtype))
+    if given is None:
+        if factor is not None:
+            tl.store(dfactor + line * L + t_T, dfactor_T * scale)
+        dq_TK *= scale
+        if turns is not None:
+            if dangles is not None:
+                store_of_pairs(dangles, gradient_of_angles(q_TK, dq_TK), row_at * L + t_T, h, H, P)
+            dq_TK = turned_back(dq_TK, turns, row_at * L + t_T, h, False, G, P, C, K)
+        # Of a gradient: queries, keys and values stand side by side.
+        entry_K = entry_order(c_K, P, HALVES)
+        place_TK = (row_at * L * 3 * H + h) * K + t_T[:, None] * (3 * H * K) + entry_K[None, :]
+        tl.store(dq + place_TK, dq_TK.to(q_TK.dtype))
 
 
 @jit
 def _backward_keys(
-    q, k, v, segments, table, turns, key, row, column, window, sink, grad, lse, delta, dk, dv, dcolumn,
+    q, k, v, segments, table, turns, key, row, column, window, sink, factor, grid, place, given, grad, lse, delta,
+    dk, dv, dcolumn, dangles,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
-    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L,
-    P: tl.constexpr, H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
+    grad_N, grad_R, grad_T, grad_H, scale, threshold, inverse, L, HALVES: tl.constexpr,
+    G: tl.constexpr, P: tl.constexpr, C: tl.constexpr, X: tl.constexpr,
+    H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """One block of keys and values: their gradients."""
     h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
@@ -240,8 +302,8 @@ def _backward_keys(
     q += n * q_N + r * q_R + h * q_H
     grad += n * grad_N + r * grad_R + h * grad_H
     segments += n * segments_N + r * segments_R
-    head_at, line = n * H + h, (n * tl.num_programs(1) + r) * H + h
-    table_at, line_at = n * table_N + h * table_H, line * L
+    row_at = n * tl.num_programs(1) + r
+    head_at, line, table_at = n * H + h, row_at * H + h, n * table_N + h * table_H
     k_SK = tl.load(k + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     v_SK = tl.load(v + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     segment_S = tl.load(segments + s_S)
@@ -256,9 +318,9 @@ def _backward_keys(
         t_T = start + tl.arange(0, B)
         q_TK = tl.load(q + t_T[:, None] * q_T + c_K[None, :])
         grad_TK = tl.load(grad + t_T[:, None] * grad_T + c_K[None, :])
-        logits_TS = masked_logits(
-            q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, row, column, window,
-            table_at, line_at, head_at, scale,
+        _, logits_TS = _logits(
+            q_TK, k_SK, t_T, s_S, tl.load(segments + t_T), segment_S, table, row, column, window, factor, grid, place,
+            given, scale, table_at, line, head_at, row_at, L,
         )  # fmt: skip
         weights_TS = tl.exp(logits_TS - tl.load(lse + line * L + t_T)[:, None])
         dweights_TS = tl.dot(grad_TK, tl.trans(v_SK), input_precision="tf32x3")
@@ -271,11 +333,19 @@ def _backward_keys(
         dlogits_TS = weights_TS * (dweights_TS - tl.load(delta + line * L + t_T)[:, None])
         if dcolumn is not None:
             dcolumn_S += tl.sum(dlogits_TS, 0)
-        dk_SK += tl.dot(tl.trans(dlogits_TS.to(q_TK.dtype)), q_TK, input_precision="tf32x3")
+        if given is None:
+            if factor is not None:
+                dlogits_TS *= tl.load(factor + line * L + t_T)[:, None]
+            dk_SK += tl.dot(tl.trans(dlogits_TS.to(q_TK.dtype)), q_TK, input_precision="tf32x3")
     if dcolumn is not None:
         tl.store(dcolumn + line * L + s_S, -dcolumn_S if column is None else dcolumn_S)
-    if turns is not None:  # back
-        dk_SK = turned_back(dk_SK, turns, n * tl.num_programs(1) + r, s_S, L, P, K)
-    place_SK = ((n * tl.num_programs(1) + r) * L * 3 * H + h) * K + s_S[:, None] * (3 * H * K) + c_K[None, :]
-    tl.store(dk + place_SK, (dk_SK * scale).to(k_SK.dtype))
-    tl.store(dv + place_SK, dv_SK.to(v_SK.dtype))
+    place_SK = (row_at * L * X * H + h) * K + s_S[:, None] * (X * H * K)
+    tl.store(dv + place_SK + c_K[None, :], dv_SK.to(v_SK.dtype))
+    if given is None:
+        dk_SK *= scale
+        if turns is not None:
+            if dangles is not None:
+                store_of_pairs(dangles, gradient_of_angles(k_SK, dk_SK), row_at * L + s_S, h, H, P)
+            dk_SK = turned_back(dk_SK, turns, row_at * L + s_S, h, True, G, P, C, K)
+        entry_K = entry_order(c_K, P, HALVES)
+        tl.store(dk + place_SK + entry_K[None, :], dk_SK.to(k_SK.dtype))

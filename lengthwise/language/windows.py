@@ -140,7 +140,8 @@ class Windows:
             rows_K=np.full(steps, len(part)),
             predictions_K=np.full(steps, cells),
             tokens=int((found.segments_RT > 0).sum()),
-            consecutive=True,  # a window counts its tokens
+            consecutive=True,  # a piece counts its tokens
+            from_zero=True,
         )
 
 

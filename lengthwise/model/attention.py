@@ -36,7 +36,7 @@ def attend(
     contribution = layout.contribution(encoding)
     plain = trace is None and not ops.drops
     fused = plain and backend == "fused" and not sdpa_refuses(contribution, q_BHTK)
-    parts = {"window", "chunk", "distance_bias", "row_column_bias"}.intersection(contribution.names)
+    parts = {"window", "chunk", "distance_bias", "position_bias", "row_column_bias"}.intersection(contribution.names)
     needs_mask = bool(parts) or layout.hide is not None
     if plain and _too_many(q_BHTK, k_BHSK, layout) and not (fused and not needs_mask):
         return _in_blocks(q_BHTK, k_BHSK, v_BHSK, encoding, layout, logit_scale, ops, backend)
@@ -55,6 +55,8 @@ def placed(
     if contribution.rotation is not None:
         q_BHTK = contribution.rotation.of_queries(q_BHTK, query_BT)
         k_BGSK = contribution.rotation.of_keys(k_BGSK, key_BS)
+    if contribution.token_rotation is not None:
+        q_BHTK, k_BGSK = (contribution.token_rotation.rotated(each) for each in (q_BHTK, k_BGSK))
     if contribution.queries is not None:
         q_BHTK = contribution.queries(q_BHTK, query_BT)
     if contribution.keys is not None:

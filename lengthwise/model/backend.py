@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.contribution import Contribution, Normalizer
+from lengthwise.encodings.contribution import Contribution, Normalizer, ScoreChange
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.kernels import attention as kernel
@@ -23,15 +23,15 @@ our kernel (for packed rows on a GPU, stacked or not). What it cannot do falls b
 def kernel_refuses(
     contribution: Contribution, layout: AttentionLayout, config: ModelConfig, dtype: torch.dtype = torch.bfloat16
 ) -> str:
-    """Why our kernel does not compute this; nothing where it does."""
-    if contribution.score is not None:
-        return _SCORES
+    """Why our kernel does not compute this; nothing where it does, be it of logits that are made before it."""
     normalizer = contribution.normalizer
     if normalizer is not None and not isinstance(normalizer, Normalizer):
         return _WEIGHTS
     for name, words in (("distance_bias", "a bias by distance"), ("window", "a window")):
         if getattr(contribution, name) is not None and not layout.consecutive:
             return f"{words} needs consecutive positions there"
+    if contribution.position_bias is not None and not layout.from_zero:
+        return "a bias by position needs positions that count from 0 there"
     if layout.segments_BT is None:
         return "it reads packed rows, without a cache"
     if not kernel.supports(layout.key_positions_BS.shape[1], config.head_width):
@@ -53,12 +53,23 @@ def kernel_program(contribution: Contribution) -> str:
     return normalizer.program
 
 
+def kernel_scores(contribution: Contribution, length: int, config: ModelConfig, dtype: torch.dtype) -> bool:
+    """Whether our kernel makes the logits, from queries and keys of the usual width; else it is given them."""
+    score = contribution.score
+    if not isinstance(score, ScoreChange):
+        return score is None
+    if config.groups != config.heads:
+        return False
+    if score.program == "counted-gates":
+        return kernel.counts_gates(len(score.arrays[0]), length, config.head_width, dtype)
+    return score.program == "reflections" and kernel.reflects(length, config.head_width, dtype)
+
+
 def reads_projection(contribution: Contribution, config: ModelConfig) -> bool:
-    """Whether our kernel may read queries, keys and values as the projection wrote them."""
-    rotation = contribution.rotation
+    """Whether our kernel may read queries, keys and values as the projection wrote them, and rotate them itself."""
     changed = contribution.queries is not None or contribution.keys is not None
-    plain = (rotation is None or rotation.plain) and not isinstance(contribution.scale, Tensor)
-    return plain and not changed and config.groups == config.heads
+    twice = contribution.rotation is not None and contribution.token_rotation is not None
+    return not changed and not twice and config.groups == config.heads
 
 
 def sdpa_refuses(contribution: Contribution, q_BHTK: Tensor) -> str:
@@ -66,24 +77,29 @@ def sdpa_refuses(contribution: Contribution, q_BHTK: Tensor) -> str:
     for name, words in (("score", _SCORES), ("normalizer", _WEIGHTS)):
         if getattr(contribution, name) is not None:
             return words
-    has_bias = contribution.distance_bias is not None or contribution.row_column_bias is not None
+    has_bias = any(each.endswith("_bias") for each in contribution.names)
     if has_bias and q_BHTK.dtype != torch.float32:
         return f"it would round the bias to {q_BHTK.dtype}"
     return ""
 
 
 def explain(encoding: Encoding, config: ModelConfig) -> str:
-    """How packed training rows are computed on a GPU, in words: `fused`, or `eager` and why."""
+    """How packed training rows are computed on a GPU, in words: `fused`, `partly fused` and what is not, or `eager` and
+    why."""
     with torch.no_grad(), torch.device("cpu"):
         asked = probe(encoding, config.width)
         contribution = asked.contribution(encoding)
         width = _width_of_queries(contribution, asked, config)
     length = 64
     positions_BT = torch.arange(length)[None]
-    layout = AttentionLayout(positions_BT, positions_BT, segments_BT=torch.ones_like(positions_BT), consecutive=True)
+    ones = torch.ones_like(positions_BT)
+    layout = AttentionLayout(positions_BT, positions_BT, segments_BT=ones, consecutive=True, from_zero=True)
     why = kernel_refuses(contribution, layout, config)
     why = why or ("" if common_width(width, config.head_width) else f"it has no program for heads of {width}")
-    return f"eager: {why}" if why else "fused"
+    if why:
+        return f"eager: {why}"
+    whole = kernel_scores(contribution, length, config, torch.bfloat16)
+    return "fused" if whole else "partly fused: logits are made before the kernel"
 
 
 def common_width(width: int, values: int) -> int:
@@ -109,5 +125,5 @@ def probe(encoding: Encoding, width: int, length: int = 4) -> AttentionLayout:
     x_BTD = torch.zeros(1, length, width, device=device)
     numbers = encoding.token_numbers(x_BTD)
     ones = torch.ones_like(positions_BT)
-    whole = AttentionLayout(positions_BT, positions_BT, segments_BT=ones, consecutive=True)
+    whole = AttentionLayout(positions_BT, positions_BT, segments_BT=ones, consecutive=True, from_zero=True)
     return whole.at_layer(0, x_BTD, numbers)

@@ -237,16 +237,17 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
         consecutive: bool = False,
         unit: int = 1,
+        from_zero: bool = False,
     ) -> AttentionLayout:
         """Where the tokens stand and what they see.
 
         `consecutive`: whether the positions given count up by one within each segment, where whoever gives them has
-        found that out: distances are then taken from the index. Positions that are not given do. `unit`: what those are
-        multiples of.
+        found that out: distances are then taken from the index; `from_zero`: whether they also begin at 0. Positions
+        that are not given do both. `unit`: what those are multiples of.
         """
         length = tokens_BT.shape[1]
         before = 0 if cache is None else cache.used
-        consecutive = consecutive or (positions_BT is None and unit == 1)
+        counted = positions_BT is None and unit == 1
         hide: Callable[[], Tensor] | None = None
         key_segments_BS = None
         onto_cache = cache is not None and before > 0 and (length > 1 or cache.segmented)
@@ -271,7 +272,8 @@ class Decoder(nn.Module):
             causal=length > 1,
             segments_BT=segments_BT if cache is None else None,
             key_segments_BS=key_segments_BS,
-            consecutive=consecutive and cache is None,
+            consecutive=(consecutive or counted) and cache is None,
+            from_zero=(from_zero or counted) and cache is None,
         )
 
     def refuse_positions(self, positions_BT: Tensor) -> None:

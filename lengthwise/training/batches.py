@@ -120,6 +120,8 @@ class Batches:
     """Tokens that are no padding."""
     consecutive: bool
     """Whether positions count up by one within each example, wherever they begin."""
+    from_zero: bool
+    """Whether they also begin at 0."""
 
 
 NO_TARGET = -1
@@ -151,7 +153,7 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
     place_NE = (placement.row_ME * width + placement.offset_ME).reshape(models, count)
     segment_NE = placement.segment_ME.reshape(models, count)
     step_E = np.repeat(np.arange(steps), batch)
-    consecutive = True
+    consecutive = from_zero = True
     for model, each in enumerate(examples):
         real = slice(len(each))
         size_E, place_E, source = each.size, place_NE[model, real], each.tokens.ravel()
@@ -163,7 +165,7 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
         segments.ravel()[cell] = np.repeat(segment_NE[model, real], size_E)
         position = column if each.positions is None else each.positions.ravel()[np.repeat(line_E, size_E) + column]
         positions.ravel()[cell] = position
-        consecutive = consecutive and each.consecutive
+        consecutive, from_zero = consecutive and each.consecutive, from_zero and each.from_zero
         # The same for targets, each of which is predicted by the state one place before.
         target_E = predictions_NE[model, real]
         column = _counted(target_E) + np.repeat(each.prompt, target_E)
@@ -173,7 +175,7 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
         targets.ravel()[entry] = source[np.repeat(line_E, target_E) + column]
     return Batches(
         *(tokens, segments, positions, predicting, targets),
-        *(rows_K, predictions_NK.max(axis=0), int(size_NE.sum()), consecutive),
+        *(rows_K, predictions_NK.max(axis=0), int(size_NE.sum()), consecutive, from_zero),
     )
 
 

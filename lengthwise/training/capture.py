@@ -41,7 +41,7 @@ class _Room:
     def __init__(self) -> None:
         self.buffers: dict[str, Tensor] = {}
         self.values_K2N = torch.zeros(0)
-        self.consecutive = False
+        self.order: dict[str, bool] = {}
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
         """By rows and predictions; None for a shape that was seen once."""
 
@@ -56,8 +56,8 @@ class CapturedUpdater(Updater):
         self.stream = torch.cuda.Stream(device, priority=-1)
         self.second = torch.cuda.Stream(device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=device)
-        self.rooms: dict[tuple[int, bool], _Room] = {}
-        """By the width of a row, in tokens, and whether positions are consecutive."""
+        self.rooms: dict[tuple[int, bool, bool], _Room] = {}
+        """By the width of a row, in tokens, and what is known of positions."""
         self.captures = True
         # The update that waits: whether there is one, norms, rates, corrections.
         self.waits = False
@@ -69,10 +69,11 @@ class CapturedUpdater(Updater):
         self.pieces = dict(zip(fleet.sections, self.pieces_NX.split(sizes, dim=1), strict=True))
 
     def run(self, steps: Steps) -> Measured:
-        # What a graph computes depends on whether positions are consecutive: both kinds have rooms of their own.
-        kind = (steps.batches.tokens_KNRT.shape[3], steps.batches.consecutive)
+        # What a graph computes depends on what is known of positions: each kind has a room of its own.
+        batches = steps.batches
+        kind = (batches.tokens_KNRT.shape[3], batches.consecutive, batches.from_zero)
         room = self.rooms.setdefault(kind, _Room())
-        room.consecutive = steps.batches.consecutive
+        room.order = {"consecutive": batches.consecutive, "from_zero": batches.from_zero}
         # What others have queued, such as a copy of the best weights, must be done before the weights change.
         self.stream.wait_stream(torch.cuda.current_stream(self.fleet.device))
         with torch.cuda.stream(self.stream):
@@ -189,9 +190,7 @@ class CapturedUpdater(Updater):
         """The examples of a step, and the keys of its dropout."""
         rows, predictions = shape
         parts = {name: self._now(room, name)[:, : rows if name in ROWS else predictions] for name in Batch.ARRAYS}
-        return Batch(*parts.values(), consecutive=room.consecutive), self._now(
-            room, "keys_KLN"
-        ).t() if self.drops else None
+        return Batch(*parts.values(), **room.order), self._now(room, "keys_KLN").t() if self.drops else None
 
     def _two_streams(self, room: _Room, shape: tuple[int, int]) -> Tensor:
         """The update of the step before, beside the forward pass of this one; then its gradients."""

@@ -47,6 +47,8 @@ class Batch:
     targets_NP: Tensor
     consecutive: bool = False
     """Whether positions count up by one within each example."""
+    from_zero: bool = False
+    """Whether they also begin at 0."""
 
     def arrays(self) -> tuple[Tensor, ...]:
         return self.tokens_NRT, self.segments_NRT, self.positions_NRT, self.predicting_NP, self.targets_NP
@@ -62,7 +64,13 @@ class Batch:
             batches.predicting_KNP[index, :, :predictions],
             batches.targets_KNP[index, :, :predictions],
         )
-        return cls(*(torch.from_numpy(part).to(device) for part in parts), consecutive=batches.consecutive)
+        arrays = (torch.from_numpy(part).to(device) for part in parts)
+        return cls(*arrays, consecutive=batches.consecutive, from_zero=batches.from_zero)
+
+    @property
+    def order(self) -> dict[str, bool]:
+        """What is known of its positions."""
+        return {"consecutive": self.consecutive, "from_zero": self.from_zero}
 
 
 @dataclass(frozen=True)
@@ -213,7 +221,7 @@ class Fleet:
             with on_side_stream():  # to what a tied output layer would write, the embedding adds
                 places["embedding.weight"].zero_()
         arrays = (*batch.arrays()[:-1], keys_NL)
-        logits_NPV = self._call(leaves, written, arrays, batch.consecutive, reads, wrote and self._only_written(wrote))
+        logits_NPV = self._call(leaves, written, arrays, batch.order, reads, wrote and self._only_written(wrote))
         losses_N, dlogits_NPV = cross_entropy(logits_NPV, batch.targets_NP, self.kernels)
         asked = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
         answers = torch.autograd.grad(logits_NPV, list(asked.values()), dlogits_NPV, allow_unused=True)
@@ -252,14 +260,14 @@ class Fleet:
     def predictions(self, matrix_NW: Tensor, batch: Batch) -> Tensor:
         """The most likely token (N, P) at every predicted place."""
         arrays = (*batch.arrays()[:-1], None)
-        return self._call(self.named(matrix_NW.to(self.dtype)), {}, arrays, batch.consecutive).argmax(dim=-1)
+        return self._call(self.named(matrix_NW.to(self.dtype)), {}, arrays, batch.order).argmax(dim=-1)
 
     def _call(
         self,
         weights: Tensors,
         outs: Tensors,
         arrays: tuple[Tensor | None, ...],
-        consecutive: bool,
+        order: dict[str, bool],
         reads: Told = lambda section: None,
         wrote: Told | None = None,
     ) -> Tensor:
@@ -268,7 +276,7 @@ class Fleet:
         def alone(weights: Tensors, outs: Tensors, *arrays: Tensor | None) -> Tensor:
             given = weights | {_grad_out(name): out for name, out in outs.items()}
             named = {f"model.{name}": value for name, value in given.items()}
-            return functional_call(self._pass, named, (*arrays, consecutive, reads, wrote))
+            return functional_call(self._pass, named, (*arrays, order, reads, wrote))
 
         if self.count > 1:
             stacks = (dict.fromkeys(weights, 0), dict.fromkeys(outs, 0))
@@ -298,7 +306,7 @@ class _Pass(nn.Module):
         positions_RT: Tensor,
         predicting_P: Tensor,
         keys_L: Tensor | None,
-        consecutive: bool,
+        order: dict[str, bool],
         reads: Told,
         wrote: Told | None,
     ) -> Tensor:
@@ -311,7 +319,7 @@ class _Pass(nn.Module):
             reads(names[layer])
             return x_RTD if wrote is None else when_differentiated(x_RTD, lambda: wrote(names[layer]))
 
-        layout = Decoder.layout(tokens_RT, positions_RT, segments_RT, consecutive=consecutive)
+        layout = Decoder.layout(tokens_RT, positions_RT, segments_RT, **order)
         # The last layer is not finished where nothing is predicted.
         states_PD = model.hidden(tokens_RT, layout, dropout_keys=keys_L, before=before, chosen_P=predicting_P)
         return model.unembed(states_PD)
