@@ -15,7 +15,7 @@ from lengthwise.kernels import head_network
 
 
 def compile_kernels() -> None:
-    numbers = {"G": 64, "H": 8, "W": 32, "P": 64, "Y": 16, "V": 32}
+    numbers = {"G": 64, "H": 8, "W": 32, "P": 64, "Y": 16, "V": 32, "PRECISION": "tf32"}
     names = (
         "grad",
         "content",

@@ -20,6 +20,7 @@ FILES = [
         "test_kernel_normalizers",
         "test_kernel_parts",
         "test_head_network",
+        "test_short_convolution",
         "test_kernel_declarations",
         "test_kernel_fleet",
         "test_capture",

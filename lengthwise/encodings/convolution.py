@@ -11,6 +11,8 @@ from lengthwise.encodings.layout import AttentionLayout
 
 def convolved(numbers_BSC: Tensor, taps_CW: Tensor, layout: AttentionLayout) -> Tensor:
     """The last tap is of the token itself, the one before of the token before it, and so on."""
+    if layout.convolve is not None and layout.consecutive and layout.key_segments_BS is not None:
+        return layout.convolve(numbers_BSC, taps_CW, layout.key_segments_BS)
     width = taps_CW.shape[-1]
     found = numbers_BSC * taps_CW[:, -1]
     for back in range(1, width):

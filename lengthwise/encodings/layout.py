@@ -71,6 +71,9 @@ class AttentionLayout:
     """Makes the values (B, H, T, K) of the queries' own tokens; only for a change of the output."""
     sums: Callable[[Tensor], Tensor] = _running_sums
     """Numbers of tokens (B, S, C) to their sums in fp32, up to each token; a backend may have a faster program."""
+    convolve: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+    """A backend's program for short convolutions of numbers of tokens (B, S, C) with taps (C, W) within segments (B, S)
+    whose tokens lie side by side; see `convolution`."""
     _said: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
     """What encodings have said of this pass; layers that share an encoding ask it once."""
 

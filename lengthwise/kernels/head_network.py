@@ -32,26 +32,41 @@ def supports(inner_WC: Tensor, _inner_W: Tensor, outer_HW: Tensor, _outer_H: Ten
 
 
 def changed(
-    content_BHTS: Tensor, bias_AHTS: Tensor | None, inner_WC: Tensor, inner_W: Tensor, outer_HW: Tensor, outer_H: Tensor
+    content_BHTS: Tensor,
+    bias_AHTS: Tensor | None,
+    inner_WC: Tensor,
+    inner_W: Tensor,
+    outer_HW: Tensor,
+    outer_H: Tensor,
+    exact: bool = True,
 ) -> Tensor:
-    """Logits (B, H, T, S) in fp32: products, biases, and what the network makes of both."""
+    """Logits (B, H, T, S) in fp32: products, biases, and what the network makes of both.
+
+    `exact`: products of fp32 are not rounded to what a tensor core takes at once, which has more digits than bf16.
+    """
     if bias_AHTS is None:
         bias_AHTS = content_BHTS.new_zeros(1, 1, 1, 1)
     bias_AHM = bias_AHTS.expand(-1, *content_BHTS.shape[1:]).flatten(2)
     weights = (each.float()[None] for each in (inner_WC, inner_W, outer_HW, outer_H))
-    return _changed(content_BHTS.flatten(2)[None], bias_AHM[None], *weights).view(content_BHTS.shape)
+    return _changed(content_BHTS.flatten(2)[None], bias_AHM[None], *weights, exact).view(content_BHTS.shape)
 
 
 @torch.library.custom_op("lengthwise::head_network", mutates_args=())
 def _changed(
-    content_NBHM: Tensor, bias_NAHM: Tensor, inner_NWC: Tensor, inner_NW: Tensor, outer_NHW: Tensor, outer_NH: Tensor
+    content_NBHM: Tensor,
+    bias_NAHM: Tensor,
+    inner_NWC: Tensor,
+    inner_NW: Tensor,
+    outer_NHW: Tensor,
+    outer_NH: Tensor,
+    exact: bool,
 ) -> Tensor:
     given = (content_NBHM, bias_NAHM, inner_NWC, inner_NW, outer_NHW, outer_NH)
     arrays = [each.contiguous() for each in given]
     out_NBHM = torch.empty_like(arrays[0])
     N, B, H, M = content_NBHM.shape
     with torch.cuda.device_of(out_NBHM):
-        _forward[M // PAIRS, B, N](*arrays, out_NBHM, *_sizes(bias_NAHM, inner_NW, H, M), num_warps=4)
+        _forward[M // PAIRS, B, N](*arrays, out_NBHM, *_sizes(bias_NAHM, inner_NW, H, M, exact), num_warps=4)
     return out_NBHM
 
 
@@ -64,6 +79,7 @@ def _changed_backward(
     inner_NW: Tensor,
     outer_NHW: Tensor,
     outer_NH: Tensor,
+    exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the gradients of products, of biases, and of weights, joined."""
     given = (grad_NBHM, content_NBHM, bias_NAHM, inner_NWC, inner_NW, outer_NHW, outer_NH)
@@ -74,15 +90,16 @@ def _changed_backward(
     size = sum(each[0].numel() for each in given[3:])
     part_NGL = inner_NWC.new_empty((N, programs, size))
     with torch.cuda.device_of(dcontent_NBHM):
-        sizes = _sizes(bias_NAHM, inner_NW, H, M)
+        sizes = _sizes(bias_NAHM, inner_NW, H, M, exact)
         _backward[programs, N](*arrays, dcontent_NBHM, dbias_NBHM, part_NGL, B, size, programs, *sizes, num_warps=4)
     dbias_NAHM = dbias_NBHM if A == B else dbias_NBHM.sum(1, keepdim=True)
     return dcontent_NBHM, dbias_NAHM, part_NGL.sum(1)
 
 
-def _sizes(bias_NAHM: Tensor, inner_NW: Tensor, H: int, M: int) -> tuple[int, ...]:
+def _sizes(bias_NAHM: Tensor, inner_NW: Tensor, H: int, M: int, exact: bool) -> tuple[int | str, ...]:
     W = inner_NW.shape[1]
-    return (M, bias_NAHM.shape[1], H, W, PAIRS, *(max(16, triton.next_power_of_2(each)) for each in (H, W)))
+    padded = (max(16, triton.next_power_of_2(each)) for each in (H, W))
+    return (M, bias_NAHM.shape[1], H, W, PAIRS, *padded, "tf32x3" if exact else "tf32")
 
 
 @_changed.register_fake
@@ -91,21 +108,22 @@ def _(content_NBHM: Tensor, *_: Any) -> Tensor:
 
 
 @_changed_backward.register_fake
-def _(_grad: Tensor, content_NBHM: Tensor, bias_NAHM: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    size = sum(each[0].numel() for each in weights)
+def _(_grad: Tensor, content_NBHM: Tensor, bias_NAHM: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    size = sum(each[0].numel() for each in others[:-1])
     new = content_NBHM.new_empty
     return new(content_NBHM.shape), new(bias_NAHM.shape), new((len(content_NBHM), size))
 
 
-def _setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.exact = inputs
+    ctx.save_for_backward(*tensors)
 
 
-def _backward_of_change(ctx: Any, grad_NBHM: Tensor) -> tuple[Tensor, ...]:
-    dcontent_NBHM, dbias_NAHM, joined_NL = _changed_backward(grad_NBHM, *ctx.saved_tensors)
+def _backward_of_change(ctx: Any, grad_NBHM: Tensor) -> tuple[Tensor | None, ...]:
+    dcontent_NBHM, dbias_NAHM, joined_NL = _changed_backward(grad_NBHM, *ctx.saved_tensors, ctx.exact)
     weights = ctx.saved_tensors[2:]
     parts = joined_NL.split([each[0].numel() for each in weights], dim=1)
-    return dcontent_NBHM, dbias_NAHM, *(part.view(each.shape) for part, each in zip(parts, weights, strict=True))
+    return dcontent_NBHM, dbias_NAHM, *(part.view(each.shape) for part, each in zip(parts, weights, strict=True)), None
 
 
 _changed.register_autograd(_backward_of_change, setup_context=_setup_context)
@@ -131,16 +149,17 @@ def _network(
 
 
 @jit
-def _inner(content_YP, bias_YP, of_content_VY, of_bias_VY, first_V):
+def _inner(content_YP, bias_YP, of_content_VY, of_bias_VY, first_V, PRECISION: tl.constexpr):
     """The inner layer, before what is below zero shrinks."""
-    inner_VP = tl.dot(of_content_VY, content_YP, input_precision="tf32x3")
-    return inner_VP + tl.dot(of_bias_VY, bias_YP, input_precision="tf32x3") + first_V[:, None]
+    inner_VP = tl.dot(of_content_VY, content_YP, input_precision=PRECISION)
+    return inner_VP + tl.dot(of_bias_VY, bias_YP, input_precision=PRECISION) + first_V[:, None]
 
 
 @jit
 def _forward(
     content, bias, inner, inner_bias, outer, outer_bias, out,
     M, A, H: tl.constexpr, W: tl.constexpr, P: tl.constexpr, Y: tl.constexpr, V: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     b, n = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     h_Y, m_P = tl.arange(0, Y), tl.program_id(0) * P + tl.arange(0, P)
@@ -151,9 +170,9 @@ def _forward(
     known_YP = (h_Y < H)[:, None] & (m_P < M)[None, :]
     content_YP = tl.load(content + place_YP, mask=known_YP, other=0.0)
     bias_YP = tl.load(bias + bias_at_YP, mask=known_YP, other=0.0)
-    inner_VP = _inner(content_YP, bias_YP, of_content_VY, of_bias_VY, first_V)
+    inner_VP = _inner(content_YP, bias_YP, of_content_VY, of_bias_VY, first_V, PRECISION)
     inner_VP = tl.where(inner_VP > 0, inner_VP, inner_VP * SLOPE)
-    more_YP = tl.dot(outer_YV, inner_VP, input_precision="tf32x3") + second_Y[:, None]
+    more_YP = tl.dot(outer_YV, inner_VP, input_precision=PRECISION) + second_Y[:, None]
     tl.store(out + place_YP, content_YP + bias_YP + more_YP, mask=known_YP)
 
 
@@ -161,6 +180,7 @@ def _forward(
 def _backward(
     grad, content, bias, inner, inner_bias, outer, outer_bias, dcontent, dbias, part,
     B, L, G: tl.constexpr, M, A, H: tl.constexpr, W: tl.constexpr, P: tl.constexpr, Y: tl.constexpr, V: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(1).to(tl.int64)
     h_Y, w_V = tl.arange(0, Y), tl.arange(0, V)
@@ -177,16 +197,16 @@ def _backward(
         content_YP = tl.load(content + place_YP, mask=known_YP, other=0.0)
         bias_YP = tl.load(bias + bias_at_YP, mask=known_YP, other=0.0)
         grad_YP = tl.load(grad + place_YP, mask=known_YP, other=0.0)
-        inner_VP = _inner(content_YP, bias_YP, of_content_VY, of_bias_VY, first_V)
+        inner_VP = _inner(content_YP, bias_YP, of_content_VY, of_bias_VY, first_V, PRECISION)
         slope_VP = tl.where(inner_VP > 0, 1.0, SLOPE)
-        dinner_VP = tl.dot(tl.trans(outer_YV), grad_YP, input_precision="tf32x3") * slope_VP
-        more_YP = tl.dot(tl.trans(of_content_VY), dinner_VP, input_precision="tf32x3")
+        dinner_VP = tl.dot(tl.trans(outer_YV), grad_YP, input_precision=PRECISION) * slope_VP
+        more_YP = tl.dot(tl.trans(of_content_VY), dinner_VP, input_precision=PRECISION)
         tl.store(dcontent + place_YP, grad_YP + more_YP, mask=known_YP)
-        more_YP = tl.dot(tl.trans(of_bias_VY), dinner_VP, input_precision="tf32x3")
+        more_YP = tl.dot(tl.trans(of_bias_VY), dinner_VP, input_precision=PRECISION)
         tl.store(dbias + place_YP, grad_YP + more_YP, mask=known_YP)
-        dof_content_VY += tl.dot(dinner_VP, tl.trans(content_YP), input_precision="tf32x3")
-        dof_bias_VY += tl.dot(dinner_VP, tl.trans(bias_YP), input_precision="tf32x3")
-        douter_YV += tl.dot(grad_YP, tl.trans(inner_VP * slope_VP), input_precision="tf32x3")
+        dof_content_VY += tl.dot(dinner_VP, tl.trans(content_YP), input_precision=PRECISION)
+        dof_bias_VY += tl.dot(dinner_VP, tl.trans(bias_YP), input_precision=PRECISION)
+        douter_YV += tl.dot(grad_YP, tl.trans(inner_VP * slope_VP), input_precision=PRECISION)
         dfirst_V += tl.sum(dinner_VP, 1)
         dsecond_Y += tl.sum(grad_YP, 1)
     part += (n * G + tl.program_id(0)) * L

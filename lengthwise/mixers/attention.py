@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.kernels import gates as gates_kernel
+from lengthwise.kernels import short_convolution
 from lengthwise.kernels.linear import Linear
 from lengthwise.kernels.picking import pick_tokens
 from lengthwise.kernels.running_sums import running_sums
@@ -48,7 +49,7 @@ class Attention(nn.Module):
             numbers = here.cache.extend_numbers(here.number, numbers)
         layout = here.layout.at_layer(here.number, x_BTD, numbers)
         if here.backend == "kernel":
-            layout = replace(layout, sums=running_sums)
+            layout = replace(layout, sums=running_sums, convolve=short_convolution.convolved)
         mixed_BTD = self._mix(x_BTD, layout, here)
         return self.output(mixed_BTD if here.chosen_P is None else pick_tokens(mixed_BTD, here.chosen_P))
 

@@ -66,7 +66,7 @@ def changed_logits(q_BHTK: Tensor, k_BHSK: Tensor, asked: Asked) -> Tensor:
     score = contribution.score
     assert score is not None
     if isinstance(score, ScoreChange) and score.program == "head-network" and head_network.supports(*score.arrays):
-        return head_network.changed(content, bias, *score.arrays)
+        return head_network.changed(content, bias, *score.arrays, exact=q_BHTK.dtype == torch.float32)
     within = layout.within(contribution.window, contribution.chunk)
     logits = content if bias is None else content + bias
     return contribution.score(Scores(logits, q_BHTK, k_BHSK, within, scale, bias)).expand(content.shape)

@@ -192,7 +192,7 @@ def best_row_width(size_E: np.ndarray, batch: int, device: str) -> int:
     fills = {}
     for width in _row_widths(int(size_ME.max()), device):
         fills[width] = size_ME.sum() / (pack(size_ME, width).rows_M.sum() * width)
-        if fills[width] >= (FULL if width >= ROW_UNIT else FULL_IF_SHORT):
+        if fills[width] >= (FULL if width > ROW_UNIT else FULL_IF_SHORT):
             return width
     return max(fills, key=lambda width: fills[width])
 
@@ -206,4 +206,4 @@ def _row_widths(longest: int, device: str) -> list[int]:
 
 FULL = 0.9
 FULL_IF_SHORT = 0.85
-"""Short rows save in attention what a little more padding costs."""
+"""Up to ROW_UNIT: they save in attention what a little more padding costs."""
