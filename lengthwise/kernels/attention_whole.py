@@ -81,7 +81,10 @@ def _precision(v_NRTHK: Tensor) -> str:
 
 
 def _warps(v_NRTHK: Tensor, parts: Parts) -> int:
-    warps = v_NRTHK.shape[2] // (16 if v_NRTHK.dtype == torch.bfloat16 else 8)
+    exact = v_NRTHK.dtype == torch.float32
+    if exact and (parts.rows_NEK is not None or parts.vectors_NRTHK is not None):
+        return 4  # with more, Triton 3.6 reads shared memory that is not there, or that is wrong
+    warps = v_NRTHK.shape[2] // (8 if exact else 16)
     return warps if parts.vectors_NRTHK is None else max(4, 2 * warps)
 
 

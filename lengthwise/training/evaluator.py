@@ -29,6 +29,8 @@ from lengthwise.training.plan import MEASURED
 
 LARGEST_LOGITS = {"cpu": 2**25, "cuda": 2**29}
 """Elements of the largest logits tensor that is made at once (128 MiB and 2 GiB)."""
+LARGEST_MAPS = {"cpu": 2**27, "cuda": 2**30}
+"""Pairs of tokens, over all heads, whose logits may be in memory at once: some methods make a map of them."""
 TOGETHER = 512
 """Examples of a model that are read in one go."""
 FAILURES_KEPT = 3
@@ -61,6 +63,8 @@ class Evaluator:
         longest = max(int((each.size - each.prompt).max()) for each in sequences)
         rows = fleet.model.embedding.num_embeddings
         largest = LARGEST_LOGITS[fleet.device.type] // (fleet.count * rows * longest)
+        whole_rows = LARGEST_MAPS[fleet.device.type] // (fleet.count * fleet.model.config.heads * width**2)
+        largest = min(largest, max(1, whole_rows) * max(1, width // int(size.max())))
         batches = collate(sequences, pad, width, max(1, min(TOGETHER, largest, max(map(len, sequences)))))
         # All parts have one shape, so that they need one program.
         batches = replace(
