@@ -42,25 +42,24 @@ class Pope(Encoding):
 
     def contribute(self, layout: AttentionLayout) -> Contribution:
         def polar(x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
-            return _wide(x_BHTK, self.turns(layout, positions_BT))
+            return _wide(x_BHTK, *self.turns(layout, positions_BT))
 
         def polar_key(k_BGTK: Tensor, positions_BT: Tensor) -> Tensor:
-            cosine, sine = self.turns(layout, positions_BT).unbind(-1)
+            cosine, sine = self.turns(layout, positions_BT)
             offset_G1K = self.offset_GK.float().clamp(-2 * math.pi, 0)[:, None]
             along, across = offset_G1K.cos(), offset_G1K.sin()
-            turned = [cosine * along - sine * across, sine * along + cosine * across]
-            return _wide(k_BGTK, torch.stack(turned, dim=-1))
+            return _wide(k_BGTK, cosine * along - sine * across, sine * along + cosine * across)
 
         return Contribution(queries=polar, keys=polar_key)
 
-    def turns(self, layout: AttentionLayout, positions_BT: Tensor) -> Tensor:
-        """Cosines and sines of the phases of positions, (B, 1, T, K, 2)."""
+    def turns(self, layout: AttentionLayout, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the phases of positions, (B, 1, T, K) each."""
         width = self.geometry.head_width
 
-        def find() -> Tensor:
+        def find() -> tuple[Tensor, Tensor]:
             frequencies_K = self.config.base ** (-torch.arange(width, device=positions_BT.device).float() / width)
             phases = (positions_BT[..., None].float() * frequencies_K)[:, None]
-            return torch.stack([phases.cos(), phases.sin()], dim=-1)
+            return phases.cos(), phases.sin()
 
         if positions_BT is not layout.query_positions_BT:
             return find()
@@ -68,6 +67,7 @@ class Pope(Encoding):
         return layout.once(None, f"phases of pope, {self.config.base}, {width}", find)
 
 
-def _wide(x_BHTK: Tensor, turns: Tensor) -> Tensor:
+def _wide(x_BHTK: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Real and imaginary parts side by side: the product of two is the sum of products times the cosine between."""
-    return (F.softplus(x_BHTK.float())[..., None] * turns).flatten(-2).to(x_BHTK.dtype)
+    magnitude = F.softplus(x_BHTK.float())
+    return torch.cat([magnitude * cosine, magnitude * sine], dim=-1).to(x_BHTK.dtype)
