@@ -19,11 +19,12 @@ from lengthwise.bench.measurements import Bench
 from lengthwise.bench.profile import profile_step
 from lengthwise.bench.report import Report, cell, command
 from lengthwise.bench.start import time_start
-from lengthwise.bench.workload import Workload, workload
+from lengthwise.bench.workload import Workload, workload, workloads_of
 from lengthwise.cli import main
 from lengthwise.data.sequences import Sequences
 from lengthwise.errors import UserError
 from lengthwise.model.config import ModelConfig
+from lengthwise.study import load_study
 from lengthwise.training.batches import collate
 from lengthwise.training.plan import row_width_of
 
@@ -126,6 +127,17 @@ def test_workloads_are_the_published_one_and_the_quickstart() -> None:
 
 
 @pytest.mark.slow
+def test_workloads_of_a_study_are_its_own_runs() -> None:
+    found = workloads_of("methods", [2], "parity", ["none", "stick-breaking"])
+    assert [each.encoding for each in found] == ["none", "stick-breaking"]
+    assert [[run.seed for run in each.runs()] for each in found] == [[1, 2], [1, 2]]
+    wanted = {run.fingerprint for run in load_study("methods").runs()}
+    assert {run.fingerprint for each in found for run in each.runs()} <= wanted
+    assert len(workloads_of("quickstart", [1, 3], encodings=["all"])) == 10
+    with pytest.raises(UserError, match="study methods has no encoding 'fxo'; did you mean 'fox'"):
+        workloads_of("methods", [1], encodings=["fxo"])
+
+
 def test_trainer_trains_a_gpt2_of_the_same_size() -> None:
     """The real one, for six steps on the CPU."""
     times = trainer.time_trainer(small_workload(), CPU, PEAK, steps=3)

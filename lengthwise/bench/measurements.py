@@ -21,7 +21,7 @@ from lengthwise.bench.report import Report
 from lengthwise.bench.start import time_start
 from lengthwise.bench.trainer import trainer_row
 from lengthwise.bench.training import training_row
-from lengthwise.bench.workload import default_size, workload
+from lengthwise.bench.workload import default_size, workload, workloads_of
 from lengthwise.errors import UserError, nearest
 from lengthwise.model.config import SIZES
 from lengthwise.runtime import choose_device, device_name
@@ -106,14 +106,17 @@ class Bench:
         dropout: float | None = None,
         steps: int = 256,
         tokens: str = "symbols",
+        study: str = "",
     ) -> None:
-        """Our training; `encodings` may say `all`."""
+        """Our training; `encodings` may say `all`. `study`: whose methods are timed, in its own model and recipe."""
         chosen = [
             workload(size, encoding, fleet, task, dropout, tokens)
             for size in self.sizes(sizes)
             for encoding in (registry.encodings.names() if "all" in encodings else encodings or ["none"])
             for fleet in fleets or [1]
         ]
+        if study:
+            chosen = workloads_of(study, fleets or [1], task, encodings)
         for each in chosen:
             each.runs()  # a wrong name is an error now, not after minutes
         peak = self.peak()

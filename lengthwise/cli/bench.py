@@ -11,6 +11,7 @@ from lengthwise.cli import completion
 from lengthwise.cli.app import App
 from lengthwise.cli.names import require_encodings, require_sizes, require_task
 from lengthwise.cli.printing import console, messages
+from lengthwise.errors import UserError
 
 if TYPE_CHECKING:
     from lengthwise.bench.measurements import Bench
@@ -61,14 +62,27 @@ def bench_train_command(
     fleet: Annotated[
         list[int], typer.Option(min=1, help="Size of a fleet: models trained as one batched program; may be repeated.")
     ] = [],  # noqa: B006
-    task: TaskName = "copy.repeat",
+    task: Annotated[
+        str, typer.Option(help="A task; by default copy.repeat, or a study's first.", autocompletion=completion.tasks)
+    ] = "",
     dropout: DropoutRate = None,
     steps: TimedSteps = 256,
     tokens: Tokens = "symbols",
+    study: Annotated[
+        str,
+        typer.Option(help="Time a study's methods, in its model and recipe.", autocompletion=completion.studies),
+    ] = "",
     out: Out = None,
 ) -> None:
     """Time training: by default the base size on a GPU, the quickstart on a CPU."""
-    _bench(device, out, size, encoding, task).train(size, encoding, fleet, task, dropout, steps, tokens)
+    if not study:
+        _bench(device, out, size, encoding, task or "copy.repeat").train(
+            size, encoding, fleet, task or "copy.repeat", dropout, steps, tokens
+        )
+        return
+    if size or dropout is not None or tokens != "symbols":
+        raise UserError("--study says which models are trained: leave out --size, --dropout and --tokens")
+    _bench(device, out).train((), encoding, fleet, task, None, steps, study=study)
 
 
 @bench_app.command("trainer")
