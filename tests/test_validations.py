@@ -17,7 +17,7 @@ from lengthwise.report.figures.drawing import Scale
 from lengthwise.report.figures.panels import BOTTOM, LEFT, RIGHT, TOP
 from lengthwise.report.figures.step_curves import spoken, steps_figure, steps_panel
 from lengthwise.report.model import summaries, swings
-from lengthwise.report.model.accuracy_tables import pair_table, pair_tables
+from lengthwise.report.model.accuracy_tables import pair_table, pair_tables, shown_accuracies
 from lengthwise.report.model.length_tables import validation_values
 from lengthwise.report.model.published_tables import cell_table, comparison_table
 from lengthwise.report.model.step_curves import RULES, best_rules, steps_of
@@ -132,6 +132,14 @@ def test_numbers_beside_the_published_ones_are_marked_as_well() -> None:
     (row,) = [row for row in beside.rows if row.cells[0].text == "copy.repeat"]
     assert [cell.text.split(" / ")[0] for cell in row.cells[1:]] == ["0.50~", "0.50"]
     assert all(said in " ".join(table.notes) for table in (below, beside))
+
+
+def test_programs_are_given_the_swing(marked: Results) -> None:
+    table = shown_accuracies(marked)
+    place = [column.heading for column in table.columns].index("swing")
+    assert {row[0]: row[place] for row in table.values} == {
+        "more": pytest.approx(0.3), "less": pytest.approx(0.1), "old": None, "pair": 0.0625, "calm": 0.0312,
+    }  # fmt: skip
 
 
 def test_a_table_without_swings_is_as_it_was() -> None:

@@ -240,14 +240,14 @@ def shown_accuracies(results: Results, checkpoint: str = "last") -> Table:
             if seen and unseen:
                 rows.append(
                     [task, encoding, checkpoint, len(unseen.by_seed), rounded(seen.mean), rounded(unseen.mean),
-                     *ends(unseen.interval), _joined(unseen.by_seed), len(unseen.unlearned),
+                     *ends(unseen.interval), _joined(unseen.by_seed), known(unseen.swing), len(unseen.unlearned),
                      rounded(summaries.chance(results, task, seen=False))]
                 )  # fmt: skip
     return value_table(
         "accuracies",
         "Accuracy of each encoding on each task",
         ["task", "encoding", "checkpoint", "seeds", "training_lengths", "unseen", "low", "high", "unseen_by_seed",
-         "seeds_not_learned", "chance"],
+         "swing", "seeds_not_learned", "chance"],
         rows,
     )  # fmt: skip
 
