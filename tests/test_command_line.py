@@ -295,6 +295,17 @@ def test_sample_is_what_python_gives(lengthwise: Call) -> None:
     assert rows[0]["target"] in lengthwise("sample", "copy.words", "--length", "7", "--seed", "3")[1]
 
 
+def test_sample_shows_the_pieces_of_prompt_and_target(lengthwise: Call) -> None:
+    words = ("sample", "copy.repeat", "--length", "2", "--count", "1", "--tokens", "published")
+    (row,) = json.loads(lengthwise(*words, "--json")[1])
+    symbol = "\u2581" + row["target"].split()[0]
+    expected = ["\u2581Copy", ":", symbol, symbol, "\u2581[", "S", "EP", "]", symbol, symbol, "</s>"]
+    assert row["pieces"] == expected and row["tokens"] == 11
+    assert " ".join(expected[:8]) + " -> " + " ".join(expected[8:]) + " (11 tokens)" in lengthwise(*words)[1]
+    plain = json.loads(lengthwise("sample", "copy.repeat", "--length", "2", "--count", "1", "--json")[1])[0]
+    assert (plain["prompt"], plain["target"]) == (row["prompt"], row["target"]) and "pieces" not in plain
+
+
 def test_dataset_writes_what_it_says(lengthwise: Call) -> None:
     code, out, _ = lengthwise("dataset", "scan", "--out", "data")
     assert code == 0 and "test 3,136" in out

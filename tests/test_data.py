@@ -17,7 +17,9 @@ from lengthwise.data.vocabulary import Vocabulary
 from lengthwise.errors import UserError
 from lengthwise.evaluation.test_set import test_set as make_test_set
 from lengthwise.evaluation.test_set import validation_set, watched_set
+from lengthwise.records import published
 from lengthwise.seeding import derive, stream
+from lengthwise.study import load_study
 from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Span
 from lengthwise.tasks.words import words
@@ -65,6 +67,58 @@ def test_finite_training_set_of_copy_repeat_is_as_published() -> None:
     assert counts.max() - counts.min() <= 1 and counts.sum() == 100_000
     texts = prompts(task, drawn.select(np.arange(0, 100_000, 10)))
     assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", published.LENGTHS)
+def test_sets_of_the_published_protocol_are_as_many_and_apart(name: str) -> None:
+    """What `nope-paper` trains on and looks at, against the published numbers; prompts of validation and of the test of
+    seen lengths are never trained on, but where the space is as small as published."""
+    (run,) = load_study("nope-paper", ["encodings=['none']", "seeds=[1]", f"tasks=['{name}']"]).runs()
+    task, data = run.make_task(), run.data
+    train, validation, unseen = published.COUNTS[name]
+    trained, looked_at = TrainingData(task, data, run.seed)._draw(0), validation_set(task, data)
+    assert (len(trained), len(looked_at)) == (train, validation)
+    tested = make_test_set(task, data)
+    lengths = np.array([task.length_of(int(bucket)) for bucket in tested.buckets])
+    (_, last), (first_unseen, last_unseen) = published.LENGTHS[name]
+    assert (lengths > last).sum() == unseen
+    if name not in published.WHOLE_TESTS:
+        _, each = np.unique(tested.buckets[lengths > last], return_counts=True)
+        assert len(set(each)) == 1, "every bucket equally often"
+        assert set(lengths[lengths > last]) == set(range(first_unseen, last_unseen + 1))
+
+    def prompts_of(sequences: Sequences) -> set[tuple[int, ...]]:
+        return {tuple(row[:end]) for row, end in zip(sequences.tokens.tolist(), sequences.prompt.tolist(), strict=True)}
+
+    held_out = [looked_at, tested.select(np.flatnonzero(lengths <= last))]
+    shared = {
+        bucket for bucket in task.buckets(task.train_lengths) if splits.is_shared(task, bucket, data.division(task))
+    }
+    assert shared == ({4, 5, 6, 7, 8} if name == "parity" else set())
+    known = prompts_of(trained)
+    for each_set in held_out:
+        apart = each_set.select(np.flatnonzero(~np.isin(each_set.buckets, list(shared))))
+        assert not prompts_of(apart) & known
+    other = TrainingData(task, data, 2)._draw(0)
+    assert np.array_equal(other.tokens, trained.tokens), "all seeds have the same examples"
+
+
+@pytest.mark.slow
+def test_scan_is_divided_at_random_over_all_lengths() -> None:
+    """Published: 15,997 of 17,774, so some lengths have more than nine tenths of their commands and some have fewer."""
+    task = make_task("scan")
+    division = DataConfig(held_out="overall").division(task)
+    drawn = {
+        split: splits.draw(task, split, task.train_lengths, 20_000, 0, division=division)
+        for split in (Split.TRAIN, Split.VALIDATION, Split.TEST)
+    }
+    found = {split: set(prompts(task, examples)) for split, examples in drawn.items()}
+    assert len(found[Split.TRAIN]) == len(drawn[Split.TRAIN]) == 15_997
+    assert len(set.union(*found.values())) == sum(map(len, found.values())) == 17_774
+    every = sum(np.bincount(examples.buckets, minlength=26) for examples in drawn.values())
+    shares = (np.bincount(drawn[Split.TRAIN].buckets, minlength=26) / np.maximum(every, 1))[every > 0]
+    assert shares.min() < 0.89 and shares.max() > 0.91 and shares.mean() == pytest.approx(0.9, abs=0.02)
 
 
 def test_lengths_are_shuffled() -> None:

@@ -1,14 +1,17 @@
 """Departures from the published protocol: none for the study that keeps it, one for each setting that does not."""
 
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
+from lengthwise.model.config import ModelConfig
 from lengthwise.records import published
 from lengthwise.records.comparison import compare
 from lengthwise.records.departures import departures
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.study import Run, load_study
+from lengthwise.training.recipe import DataConfig, TrainingConfig
 
 CPU, GPU = {"hardware": {"device": "CPU"}}, {"hardware": {"device": "NVIDIA H200"}}
 UNAVOIDABLE = [
@@ -60,8 +63,13 @@ CHANGES = {
     "data.anchor=false": "data: anchor False (published True)",
     "data.placement='randomized'": "data: placement randomized(range=2048) (published consecutive)",
     "data.test_at=[25, 40]": "data: tests at 2 of the unseen lengths (published: all of them)",
+    "data.test_lengths=[21, 30]": (
+        "lengths: trained on 2-20, tested on 21-30 (published: trained on 2-20, tested on 21-40)"
+    ),
     "model.loops=2": "model: loops 2 (published: layers are passed once)",
     "model.layers=6": "model: layers 6 (published 12)",
+    "model.width=384": "model: width 384 (published 768)",
+    "model.heads=6": "model: heads 6 (published 12)",
     "model.key_value_heads=4": "model: key_value_heads 4 (published: as many as heads)",
     "model.feed_forward=512": "model: feed_forward 512 (published: 4 times the width)",
     "model.dropout=0.0": "model: dropout 0.0 (published 0.1)",
@@ -86,6 +94,74 @@ CHANGES = {
     ),
     "encodings=[{name='t5', buckets=16, label='t5'}, 'none']": "encoding: buckets 16 (published 32): t5",
 }
+
+
+NO_DEPARTURE = {
+    "model.size": "a name for layers, width and heads, which are compared",
+    "model.inject": "does nothing without loops, which are named",
+    "data.watched": "unseen lengths that are looked at along the way, and choose nothing",
+    "data.seed": "which examples; that all runs have the same is compared (below)",
+    "data.scratchpad": "what is compared with what: published results have the same formats",
+    "data.tokens_sha256": "of another tokenizer, which is named",
+    "data.rows": "for tokens other than the published, which are named",
+    "data.prefix_tokens": "the same (below)",
+    "data.separator_tokens": "the same (below)",
+}
+"""Settings that may have any value, and why."""
+
+
+def test_every_setting_departs_or_says_why_not() -> None:
+    """A new setting must be entered in `CHANGES`, with what `compare` says of it, or in `NO_DEPARTURE`."""
+    sections = {"model": ModelConfig, "data": DataConfig, "training": TrainingConfig}
+    every = {f"{section}.{field.name}" for section, config in sections.items() for field in fields(config)}
+    changed = {change.split("=")[0] for change in CHANGES if "." in change.split("=")[0]}
+    assert changed | NO_DEPARTURE.keys() == every and not changed & NO_DEPARTURE.keys()
+
+
+@pytest.mark.parametrize("change", ["data.watched=0", "data.seed=7", "model={size='base', dropout=0.1}"])
+def test_what_changes_nothing_of_the_protocol_is_not_named(change: str) -> None:
+    assert found(change, tasks=("copy.repeat",)) == []
+
+
+OTHER_TASKS: dict[str, dict[str, Any]] = {
+    **{task: {"symbols": 30} for task in published.TASK_SETTINGS},
+    "copy.words": {"symbols": 30, "distinct": True},
+    "sort.numbers": {"smallest": 20, "largest": 999},
+    "addition": {"reversed": True, "padded": True, "hints": 20, "operands": 3, "sentence": False, "computes": "digits"},
+    "pcfg": {"test_set": "sampled"},
+}
+"""Published task -> another value of each of its settings."""
+
+
+@pytest.mark.parametrize("task", published.TASK_SETTINGS)
+def test_every_setting_of_a_task_is_named(task: str) -> None:
+    assert OTHER_TASKS[task].keys() == published.TASK_SETTINGS[task].keys()
+    for key, value in OTHER_TASKS[task].items():
+        also = {"padded": True} if key == "computes" else {}  # which needs it
+        study = replace(load_study("nope-paper"), tasks=({"name": task, key: value, **also},))
+        lines = departures([result(run, CPU) for run in study.runs()], "best")
+        (line,) = [line for line in lines if line.startswith("task: ")]
+        assert f"{key} {value} (published " in line and line.endswith(f": {task}")
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ("[['t5', 'ssmax']]", "t5 + ssmax in one layer (published t5 alone)"),
+        ("['t5', 'none']", "name none (published t5)"),
+        ("['t5', ['t5', 'window']]", "t5 + window in one layer (published t5 alone)"),
+        ("'gated-recurrence'", "name gated-recurrence (published t5)"),
+    ],
+)
+def test_what_bears_the_name_of_a_published_encoding_is_looked_at(layers: str, said: str) -> None:
+    lines = found(f"encodings=[{{layers={layers}, label='t5'}}, 'none']", tasks=("copy.repeat",))
+    assert lines == [f"encoding: {said}: t5"]
+
+
+def test_few_seeds_of_one_cell_are_not_made_up_by_another_of_its_task() -> None:
+    study = load_study("nope-paper", ["tasks=['copy.repeat', {name='copy.repeat', tokens='symbols'}]"])
+    runs = [run for run in study.runs() if run.title == "copy.repeat" or run.seed == 1]
+    assert departures([result(run, CPU) for run in runs], "best")[-1] == "seeds: 5 cells have fewer than 3"
 
 
 @pytest.mark.parametrize("change", CHANGES)

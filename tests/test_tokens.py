@@ -22,11 +22,13 @@ from lengthwise.data.vocabulary import TIE
 from lengthwise.errors import UserError
 from lengthwise.records import published
 from lengthwise.records.directory import StudyDirectory
+from lengthwise.records.rows import load_results
 from lengthwise.seeding import stream
 from lengthwise.study import load_study, study_from
 from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Task
 from lengthwise.tasks.words import words
+from lengthwise.training.evaluator import mean_sizes
 from lengthwise.training.plan import plan
 from lengthwise.training.recipe import DataConfig
 
@@ -98,6 +100,23 @@ def test_copy_repeat_is_two_n_and_seven_tokens(length: int) -> None:
     assert (sequences.size == 2 * length + 7).all() and (sequences.prompt == length + 6).all()
     (row,) = pieces_of(task.drawn(length, 1, 0), make_tokens(task, "published"))
     assert row[0][:2] == ["▁Copy", ":"] and row[0][-4:] == ["▁[", "S", "EP", "]"] and row[1][-1] == "</s>"
+
+
+def test_rows_say_how_many_tokens_sequences_have() -> None:
+    """Of what is tested, at each length; the committed rows of the published size are of 2n + 7."""
+    task = make_task("copy.repeat")
+    examples = concatenate([task.examples(length, 3, stream(0)) for length in (4, 9)])
+    for tokens, others in (("published", 7), ("symbols", 3)):
+        sequences = render(task, examples, Scratchpad(), tokens=make_tokens(task, tokens))
+        assert mean_sizes(sequences) == {4: 8 + others, 9: 18 + others}
+    task = make_task("sort.numbers")
+    drawn = task.examples(3, 50, stream(0))
+    sequences = render(task, drawn, Scratchpad(), tokens=make_tokens(task, "published"))
+    texts = [" ".join(task.text(task.formatted(drawn, Scratchpad()), i)) for i in range(50)]
+    expected = sum(len(T5.encode(text).ids) for text in texts) / 50  # with the end
+    assert mean_sizes(sequences) == {3: round(expected, 2)}
+    rows = load_results(Path(__file__).parent.parent / "results/nope-paper").rows
+    assert rows and all(row["sequence_tokens"] == 2 * row["length"] + 7 for row in rows)
 
 
 def test_pieces_that_the_published_runs_are_known_to_have() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hand_made import Key, made
 from rich.console import Console
 
+from lengthwise.records.comparison import compare
 from lengthwise.records.rows import Results, RunResult, load_results
 from lengthwise.records.validations import exceeds, mean_swing, swing, validations
 from lengthwise.report.figures import gallery
@@ -16,8 +17,9 @@ from lengthwise.report.figures.drawing import Scale
 from lengthwise.report.figures.panels import BOTTOM, LEFT, RIGHT, TOP
 from lengthwise.report.figures.step_curves import spoken, steps_figure, steps_panel
 from lengthwise.report.model import summaries, swings
-from lengthwise.report.model.accuracy_tables import pair_table, pair_tables
+from lengthwise.report.model.accuracy_tables import pair_table, pair_tables, shown_accuracies
 from lengthwise.report.model.length_tables import validation_values
+from lengthwise.report.model.published_tables import cell_table, comparison_table
 from lengthwise.report.model.step_curves import RULES, best_rules, steps_of
 from lengthwise.report.terminal.table import to_terminal
 
@@ -114,6 +116,30 @@ def test_the_terminal_marks_and_says_what_the_mark_means(marked: Results) -> Non
     # A column of numbers: the mark stands behind it.
     ends = {line.index("→") for line in capture.get().splitlines() if "1.00→" in line}
     assert len(ends) == 1
+
+
+def test_numbers_beside_the_published_ones_are_marked_as_well() -> None:
+    """In the list of `compare` and in the table of reports: `t5` swings by 0.5, `none` not at all."""
+    unseen = {("copy.repeat", name, seed): 0.5 for name in ("t5", "none") for seed in (1, 2, 3)}
+    moves = {"t5": 0.75, "none": 0.25}
+    found = made(unseen, ["t5", "none"], validations={key: watched(0.25, moves[key[1]]) for key in unseen})
+    compared = compare(found)
+    said = "Largest swings (range over the last 5 validations, mean over seeds): t5 on copy.repeat 0.50"
+    below = cell_table(found, compared)
+    ours = {row.cells[0].text.strip(): row.cells[1].text for row in below.rows if len(row.cells) > 1}
+    assert ours == {"t5": "0.50 ± 0.00~", "none": "0.50 ± 0.00"}
+    beside = comparison_table(found, compared)
+    (row,) = [row for row in beside.rows if row.cells[0].text == "copy.repeat"]
+    assert [cell.text.split(" / ")[0] for cell in row.cells[1:]] == ["0.50~", "0.50"]
+    assert all(said in " ".join(table.notes) for table in (below, beside))
+
+
+def test_programs_are_given_the_swing(marked: Results) -> None:
+    table = shown_accuracies(marked)
+    place = [column.heading for column in table.columns].index("swing")
+    assert {row[0]: row[place] for row in table.values} == {
+        "more": pytest.approx(0.3), "less": pytest.approx(0.1), "old": None, "pair": 0.0625, "calm": 0.0312,
+    }  # fmt: skip
 
 
 def test_a_table_without_swings_is_as_it_was() -> None:

@@ -3,7 +3,8 @@
 The tables of docs/methods.md come from the cards of methods.
 
 A page is a template beside this file. Numbers in it are computed by the functions below, so that a page can say nothing
-that the rows do not; a number that is no result (a setting, a date) stands in `given("...")`.
+that the rows do not; a number that is no result (a setting, a date, a time that was read from a clock) stands in
+`given("...")`, and a sentence that the rows must bear out in `provided(condition, "...")`.
 """
 
 import csv
@@ -11,8 +12,9 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from lengthwise.records.claims import Claim, Number, judge_claim
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, score
 from lengthwise.records.completeness import missing
 from lengthwise.records.findings import load_analysis, read_findings
+from lengthwise.records.paired_tests import holm
 from lengthwise.records.published import Score
 from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
 from lengthwise.records.rows import Results, RunResult, load_results
@@ -39,6 +42,7 @@ from lengthwise.report.model.claim_tables import claim_table
 from lengthwise.report.model.findings import relevant
 from lengthwise.report.model.layouts import Layout, ahead, layouts
 from lengthwise.report.model.phrases import places as places_words
+from lengthwise.report.model.summaries import accuracy
 from lengthwise.study import claim_of, shipped_studies
 
 HERE = Path(__file__).parent
@@ -119,6 +123,46 @@ def seen_range(name: str, tasks: Sequence[str] = (), checkpoint: str = "last") -
     return min(found), max(found)
 
 
+def tested(name: str, seen: bool = False) -> list[int]:
+    """How many examples runs were tested on, on unseen (or seen) lengths, at the last checkpoint; ascending."""
+    return sorted({run.totals["last", seen].n for run in results(name).runs})
+
+
+def tested_at_a_length(name: str, seen: bool = False) -> list[int]:
+    """The same for each unseen (or seen) length."""
+    found: set[int] = set()
+    for run in results(name).runs:
+        lengths = run.seen_lengths()
+        found |= {n for length, (_, n) in run.counts_by_length("last").items() if lengths[length] == seen}
+    return sorted(found)
+
+
+def axes(name: str) -> str:
+    """`17 tasks x 5 encodings x 3 seeds`, as the runs are."""
+    found, seeds = results(name), {run.description["seed"] for run in results(name).runs}
+    tasks = f"{len(found.tasks)} tasks" if len(found.tasks) > 1 else "1 task"
+    return f"{tasks} x {len(found.encodings)} encodings x {len(seeds)} seeds"
+
+
+def parameters(name: str) -> list[int]:
+    """Of the models, ascending."""
+    return sorted({run.description["parameters"] for run in results(name).runs})
+
+
+def order(name: str, checkpoint: str = "last") -> list[str]:
+    """Encodings by their rank over all tasks, best first."""
+    return [each.encoding for each in rankings(results(name), checkpoint).everything]
+
+
+def open_ranks(name: str, checkpoint: str = "last") -> list[str]:
+    """Encodings whose rank is not decided."""
+    return [
+        each.encoding
+        for each in rankings(results(name), checkpoint).everything
+        if not each.places or each.places[0] != each.places[1]
+    ]
+
+
 def unlearned_tasks(name: str) -> list[str]:
     """Tasks of which some run stayed below 0.9 on its training lengths."""
     return [task for task in results(name).tasks if seen_range(name, [task])[0] < 0.9]
@@ -131,6 +175,16 @@ def best_steps(name: str, task: str, encoding: str) -> list[int]:
 def watched(name: str, task: str, encoding: str, last: int = 5) -> list[list[float]]:
     """For each seed, accuracy on the watched unseen lengths at the last validations."""
     return [[each["unseen"] for each in run.finished["validations"][-last:]] for run in runs(name, task, encoding)]
+
+
+def validated(name: str, task: str, encoding: str) -> float:
+    """The least accuracy in validation of any seed from its best checkpoint on."""
+    return min(
+        each["validation"]
+        for run in runs(name, task, encoding)
+        for each in run.finished["validations"]
+        if each["step"] >= run.finished["best_step"]
+    )
 
 
 def difference(name: str, encoding: str, against: str = "none", checkpoint: str = "last") -> Difference:
@@ -231,6 +285,12 @@ def hidden(name: str, task: str, encoding: str, what: str, score: str = "correct
     return sum(row[group][score] / row[group]["n"] for row in rows) / len(rows)
 
 
+def analyzed(name: str, group: str = "unseen") -> int:
+    """Examples of each run that its separator was analyzed with."""
+    (number,) = {row[group]["n"] for row in separator_rows(name, "knockouts")}
+    return number
+
+
 def counted_at_separator(name: str, task: str, encoding: str, part: str = "within", measure: str = "r2") -> float:
     """How well a probe reads the source's length at the separator token and layer that are best on seen lengths."""
     by_place: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
@@ -245,10 +305,114 @@ def layout_titles(name: str, task: str) -> dict[Layout, str]:
     return layouts(results(name))[task]
 
 
-def layout_span(name: str, task: str, encoding: str) -> tuple[float, float]:
-    """The least and the greatest accuracy on unseen lengths over the layouts of a task."""
-    found = [cell(name, title, encoding).mean for title in layout_titles(name, task).values()]
+def layout_span(name: str, task: str, encoding: str, but: Sequence[Layout] = ()) -> tuple[float, float]:
+    """The least and the greatest accuracy on unseen lengths over the layouts of a task; `but`: those left out."""
+    titles = layout_titles(name, task)
+    found = [cell(name, title, encoding).mean for layout, title in titles.items() if layout not in but]
     return min(found), max(found)
+
+
+def first_in_all(name: str, encoding: str) -> int:
+    """In how many layouts of all tasks there is no other encoding that it is not ahead of by more than 0.1; every one,
+    or the page would have to say so."""
+    found = layouts(results(name))
+    others = [other for other in results(name).encodings if other != encoding]
+    for task, titles in found.items():
+        for other in others:
+            if ahead(results(name), titles, encoding, other) < len(titles):
+                raise ValueError(f"results/{name}: {encoding} is not ahead of {other} in every layout of {task}")
+    return sum(map(len, found.values()))
+
+
+def layout_axes(name: str) -> str:
+    """`12 layouts, 3 tasks, 5 encodings, 3 seeds`."""
+    found, seeds = layouts(results(name)), {run.description["seed"] for run in results(name).runs}
+    (number,) = {len(titles) for titles in found.values()}
+    tasks = f"{len(found)} tasks, " if len(found) > 1 else ""
+    return f"{number} layouts, {tasks}{len(results(name).encodings)} encodings, {len(seeds)} seeds"
+
+
+def ahead_in(name: str, task: str, first: str, second: str) -> int:
+    """In how many layouts of a task one encoding is ahead of another by more than 0.1."""
+    return ahead(results(name), layout_titles(name, task), first, second)
+
+
+def exchanging(name: str) -> list[tuple[str, str]]:
+    """Pairs of encodings of which each is ahead by more than 0.1 in some layout of some task."""
+    found, titles = results(name), layouts(results(name))
+    return [
+        (first, second)
+        for i, first in enumerate(found.encodings)
+        for second in found.encodings[i + 1 :]
+        if any(ahead(found, each, first, second) and ahead(found, each, second, first) for each in titles.values())
+    ]
+
+
+DRAWN_ORDERS = 20_000
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How accuracy on unseen lengths goes with the tokens of the first word, or of the separator."""
+
+    means: dict[int, float]
+    """Number of tokens -> mean over seeds and over the numbers of the other word's tokens."""
+    p: float
+    """Two-sided: how often a random order of the layouts makes as steep a line over the logarithm of the tokens."""
+
+
+def trend(name: str, task: str, encoding: str, axis: str) -> Trend:
+    """`axis`: `prefix` or `separator`. Orders are drawn within each seed and number of the other word's tokens, since
+    runs of a seed begin alike and the other word may matter, too."""
+    table: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    for layout, title in layout_titles(name, task).items():
+        own, other = getattr(layout, axis), layout.separator if axis == "prefix" else layout.prefix
+        for run in runs(name, title, encoding):
+            table[other, run.description["seed"]][own] = run.accuracy("last", seen=False)
+    tokens = sorted(next(iter(table.values())))
+    accuracies_GT = np.array([[group[number] for number in tokens] for group in table.values()])
+    return Trend(dict(zip(tokens, accuracies_GT.mean(axis=0).tolist(), strict=True)), trend_p(accuracies_GT, tokens))
+
+
+def trend_p(accuracies_GT: np.ndarray, tokens: Sequence[int]) -> float:
+    """`accuracies_GT`: groups by numbers of tokens; orders are drawn within a group."""
+    steps_T = np.log2(tokens) - np.log2(tokens).mean()
+    generator = np.random.Generator(np.random.PCG64(0))
+    observed = abs((accuracies_GT @ steps_T).sum()) - 1e-9
+    drawn = (generator.permuted(accuracies_GT, axis=1) for _ in range(DRAWN_ORDERS))
+    return (1 + sum(abs((each @ steps_T).sum()) >= observed for each in drawn)) / (1 + DRAWN_ORDERS)
+
+
+@cache
+def trends(name: str, *encodings: str) -> dict[tuple[str, str, str], Trend]:
+    """(encoding, task, axis) -> trend; p-values are corrected for their number (Holm)."""
+    keys = list(product(encodings, layouts(results(name)), ("prefix", "separator")))
+    found = {key: trend(name, key[1], key[0], key[2]) for key in keys}
+    corrected = dict(zip(keys, holm([each.p for each in found.values()]), strict=True))
+    return {key: replace(each, p=corrected[key]) for key, each in found.items()}
+
+
+def trend_table(name: str, *encodings: str) -> str:
+    found = trends(name, *encodings)
+    rows = []
+    for encoding, task in product(encodings, layouts(results(name))):
+        prefix, separator = (found[encoding, task, axis] for axis in ("prefix", "separator"))
+        told = [
+            f"{', '.join(f'{mean:.2f}' for mean in each.means.values())} | {each.p:.3f}" for each in (prefix, separator)
+        ]
+        rows.append([f"`{encoding}`", f"`{task}`", *told])
+    first, second = (", ".join(map(str, found[encodings[0], task, axis].means)) for axis in ("prefix", "separator"))
+    return table(["encoding", "task", f"first word of {first} tokens", "p", f"separator of {second} tokens", "p"], rows)
+
+
+def attended(name: str, task: str, encoding: str, measure: str = "mean") -> float:
+    """Share of a target token's attention that goes to the separator on unseen lengths: the mean over heads, what it
+    would be if heads attended evenly, or how many heads give it more than half."""
+    rows = _of(name, "attention", task, encoding, queries="target")
+    shares = [row["unseen"]["separator"] for row in rows]
+    if measure == "even":
+        return sum(row["even"]["unseen"]["separator"] for row in rows) / len(rows)
+    return sum(shares) / len(rows) if measure == "mean" else sum(share > 0.5 for share in shares)
 
 
 # Tables.
@@ -272,14 +436,15 @@ def separator_table(name: str, task: str, separators: Sequence[int], encodings: 
             title = layout_titles(name, task)[Layout(1, separator)]
             rows.append(
                 [f"`{encoding}`", separator, plus_minus(cell(name, title, encoding)),
+                 f"{attended(name, title, encoding):.2f} ({attended(name, title, encoding, 'even'):.2f})",
                  *(f"{exchanged(name, title, encoding, 'shorter', ends):.2f}" for ends in ("as_own", "as_donor")),
                  f"{hidden(name, title, encoding, 'separator'):.2f}",
                  f"{counted_at_separator(name, title, encoding):.2f}",
                  f"{counted_at_separator(name, title, encoding, 'beyond', 'slope'):.2f}"]
             )  # fmt: skip
     return table(
-        ["encoding", "separator tokens", "unseen lengths", "exchanged: ends as its own", "ends as the other",
-         "separator hidden: right", "probe R²", "slope beyond"],
+        ["encoding", "separator tokens", "unseen lengths", "attended to (evenly)", "exchanged: ends as its own",
+         "ends as the other", "separator hidden: right", "probe R²", "slope beyond"],
         rows,
     )  # fmt: skip
 
@@ -311,6 +476,9 @@ def compared_table(
         assert each.ours and each.interval is not None and each.difference is not None
         low, high = each.interval
         mark = "*" if each.unlearned else ""
+        known = accuracy(results(name), each.title, each.encoding, seen=False, checkpoint=checkpoint)
+        if known and known.swings:
+            mark += f" ~{known.swing:.2f}"
         told = f"{_signed(each.difference)} ({_signed(low)} to {_signed(high)})"
         rows.append(
             [f"`{each.title}`", f"`{each.encoding}`", f"{plus_minus(each.ours)}{mark}", each.ours.seeds,
@@ -488,6 +656,23 @@ def given(words: str) -> str:
     return words
 
 
+def provided(condition: bool, words: str) -> str:
+    """Words that are true as long as the results say so."""
+    if not condition:
+        raise ValueError(f"the results no longer say: {words}")
+    return words
+
+
+def bucket_of(distance: int) -> tuple[int, int]:
+    """The first and the last distance that share a number of T5's published table with this one."""
+    from lengthwise.encodings.t5 import bucket_of_distance
+
+    table = published.ENCODING_SETTINGS["t5"]
+    found = bucket_of_distance(table["buckets"], table["max_distance"])
+    alike = [other for other, number in enumerate(found) if number == found[distance]]
+    return alike[0], alike[-1]
+
+
 def setting(study: str, key: str) -> Any:
     """Of a shipped study's file, as `training.steps`."""
     value: Any = configuration.load(ROOT / "lengthwise/studies" / f"{study}.toml")
@@ -496,14 +681,32 @@ def setting(study: str, key: str) -> Any:
     return value
 
 
+def published_recipe(key: str) -> Any:
+    """Of the published training, such as `steps`."""
+    return published.PROTOCOL["training"][key]
+
+
 FUNCTIONS = (
-    *(results, comparison, cell, by_seed, at_length, theirs, seen_range, unlearned_tasks, best_steps, watched),
+    *(results, runs, comparison, cell, by_seed, at_length, theirs, seen_range, unlearned_tasks, best_steps, watched),
     *(difference, place, finished, csv_rows, bias, read_json, layout_steps, bench, compared_table, order_table),
     *(agreement_table, paired_table, means_table, lengths_table, cells_where, correlation, given, setting, table),
     *(uniform_scales, wrong_copies, cpu_ratios, exchanged, hidden, counted_at_separator, layout_titles, layout_span),
     swing_of,
     *(ahead_table, separator_table, Layout, claims, methods_table, presets_table),
-    *(plus_minus, min, max, sum, len, range, round, sorted, zip, list, enumerate),
+    *(tested, tested_at_a_length, axes, parameters, order, open_ranks, validated, attended, provided),
+    *(
+        analyzed,
+        layout_axes,
+        bucket_of,
+        published_recipe,
+        first_in_all,
+        ahead_in,
+        exchanging,
+        trend,
+        trends,
+        trend_table,
+    ),
+    *(plus_minus, min, max, sum, len, range, round, sorted, zip, list, enumerate, abs),
 )
 
 
@@ -527,7 +730,7 @@ def render(template: str) -> str:
         "code": lambda values: _and([f"`{value}`" for value in values]),
         "whole": lambda value: f"{value:,.0f}",
     }
-    named = {function.__name__: function for function in FUNCTIONS}
+    named = {function.__name__: function for function in FUNCTIONS} | {"published_rows": published.ROWS}
     return environment.get_template(template).render(**named)
 
 

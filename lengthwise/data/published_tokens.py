@@ -34,8 +34,9 @@ class PublishedSpeller:
 
     def unknown(self, word: str) -> UserError:
         return UserError(
-            f'data.tokens = "published" has the words of the tasks that come with the package, and {word!r} is none of '
-            'them; use "symbols", or name a tokenizer\'s file: data.tokens = "path/to/tokenizer.json"'
+            'data.tokens = "published" has the words of the tasks that come with the package, as they are by default '
+            f'and as far as T5 knows them, and {word!r} is none of them; use "symbols", or name a tokenizer\'s file: '
+            'data.tokens = "path/to/tokenizer.json"'
         )
 
 

@@ -73,8 +73,7 @@ def _of_run(run: RunResult, checkpoint: str) -> Iterator[Departure]:
     yield from _changed("task", settings.get("task", {}), published.TASK_SETTINGS.get(name, {}))
     label = run.description["encoding"]
     for layer in settings.get("encoding", []):
-        expected = {"name": label, **published.ENCODING_SETTINGS.get(label, {})}
-        yield from _changed("encoding", layer, expected, label)
+        yield from _encoding(label, layer)
     yield from _model(settings.get("model", {}))
     yield from _data(run, settings.get("data", {}), settings.get("numerics", 0))
     yield from _training(run, settings.get("training", {}), settings.get("numerics", 0), checkpoint)
@@ -88,13 +87,23 @@ def _of_study(runs: Sequence[RunResult], checkpoint: str) -> Iterator[str]:
             f"checkpoint: {checkpoint} (published: {published.CHECKPOINT} in distribution; --checkpoint "
             f"{published.CHECKPOINT} shows that)"
         )
-    seeds: dict[tuple[str, str, str], set[int]] = defaultdict(set)
+    # By title: the same task may stand in several cells, which do not share their seeds.
+    seeds: dict[tuple[str, str], set[int]] = defaultdict(set)
     for run in runs:
-        seeds[task_name(run), scratchpad_name(run), run.description["encoding"]].add(run.description["seed"])
+        seeds[run.description["task"], run.description["encoding"]].add(run.description["seed"])
     few = [cell for cell, each in seeds.items() if len(each) < published.SEEDS]
     if few and any(run.description.get("settings") for run in runs):
         cells = "1 cell has" if len(few) == 1 else f"{len(few)} cells have"
         yield f"seeds: {cells} fewer than {published.SEEDS}"
+
+
+def _encoding(label: str, layer: Mapping[str, Any]) -> Iterator[Departure]:
+    """`layer`: what one layer has under the name `label`, which a study may give to anything."""
+    if methods := layer.get("methods"):
+        together = " + ".join(method["name"] for method in methods)
+        yield Departure("encoding", f"{together} in one layer (published {label} alone)", label)
+        return
+    yield from _changed("encoding", layer, {"name": label, **published.ENCODING_SETTINGS.get(label, {})}, label)
 
 
 def _model(given: Mapping[str, Any]) -> Iterator[Departure]:

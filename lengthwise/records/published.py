@@ -88,22 +88,27 @@ TASK_SETTINGS: dict[str, dict[str, Any]] = {
     "copy.repeat": {"symbols": 6052},
     "copy.repeat_twice": {"symbols": 6052},
     "copy.replace": {"symbols": 78},
-    "copy.words": {"symbols": 100},
+    "copy.words": {"symbols": 100, "distinct": False},
     "copy.words_twice": {"symbols": 100},
     "reverse.words": {"symbols": 100},
     "reverse.words_twice": {"symbols": 100},
     "reverse.and_back": {"symbols": 100},
     "sort.symbols": {"symbols": 50},
     "sort.numbers": {"smallest": 10, "largest": 9999},
+    "addition": {
+        **{"reversed": False, "padded": False, "hints": 0, "operands": 2},
+        **{"sentence": True, "computes": "sum"},
+    },
     "pcfg": {"test_set": "published"},
 }
-"""Task -> what its settings must be for the published task; tasks without settings are left out."""
+"""Task -> what all of its settings must be for the published task; tasks without settings are left out."""
 
 ENCODING_SETTINGS: dict[str, dict[str, Any]] = {
     "sinusoidal": {"base": 10000.0},
     "t5": {"buckets": 32, "max_distance": 128, "shared": True, "rate": 1.0, "initial": None},
     "rotary": {"fraction": 0.25, "base": 10000.0, "pairs": "interleaved", "exponent": "rotated"},
 }
+"""Encoding -> what all of its settings must be; encodings without settings are left out."""
 
 
 @dataclass(frozen=True)

@@ -61,17 +61,12 @@ def _accuracy(found: Accuracy | None) -> Cell:
         words = "not learned" if alone else f"{len(found.unlearned)} of {len(found.by_seed)} not learned"
         notes.append(Note((Words(words, "warning"),), sign="*"))
     return Cell(
-        (Words(f"{found.mean:.2f}", "main"), *_swing(found)),
+        (Words(f"{found.mean:.2f}", "main"), *swings.marked(found)),
         notes=tuple(notes),
         share=found.mean,
         hatched=bool(found.unlearned),
         description=found.description,
     )
-
-
-def _swing(found: Accuracy) -> tuple[Words, ...]:
-    """The mark of a number that swings, or nothing."""
-    return (Words(swings.MARK, "mark"), Words(f" swing {found.swing:.2f}", "spoken")) if found.swings else ()
 
 
 def pair_tables(results: Results, checkpoint: str = "last") -> list[Table]:
@@ -110,7 +105,7 @@ def _pair(seen: Accuracy | None, unseen: Accuracy | None) -> Cell:
     unlearned = (Words("*", "mark"),) if seen.unlearned else ()
     return Cell(
         (accuracy_words(seen.mean), *unlearned, Words("→", "quiet"), accuracy_words(unseen.mean),
-         *_swing(unseen))
+         *swings.marked(unseen))
     )  # fmt: skip
 
 
@@ -124,8 +119,8 @@ def checkpoint_table(results: Results) -> Table:
         if last is None or best is None:
             return MISSING
         words = (
-            Words(f"{last.mean:.2f}"), *_swing(last), Words(" / ", "quiet"),
-            Words(f"{best.mean:.2f}"), *_swing(best),
+            Words(f"{last.mean:.2f}"), *swings.marked(last), Words(" / ", "quiet"),
+            Words(f"{best.mean:.2f}"), *swings.marked(best),
         )  # fmt: skip
         return Cell(words, description=f"best: {best.description}")
 
@@ -245,14 +240,14 @@ def shown_accuracies(results: Results, checkpoint: str = "last") -> Table:
             if seen and unseen:
                 rows.append(
                     [task, encoding, checkpoint, len(unseen.by_seed), rounded(seen.mean), rounded(unseen.mean),
-                     *ends(unseen.interval), _joined(unseen.by_seed), len(unseen.unlearned),
+                     *ends(unseen.interval), _joined(unseen.by_seed), known(unseen.swing), len(unseen.unlearned),
                      rounded(summaries.chance(results, task, seen=False))]
                 )  # fmt: skip
     return value_table(
         "accuracies",
         "Accuracy of each encoding on each task",
         ["task", "encoding", "checkpoint", "seeds", "training_lengths", "unseen", "low", "high", "unseen_by_seed",
-         "seeds_not_learned", "chance"],
+         "swing", "seeds_not_learned", "chance"],
         rows,
     )  # fmt: skip
 

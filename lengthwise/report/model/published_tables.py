@@ -7,10 +7,11 @@ from lengthwise.records.comparison import ComparedCell, Comparison
 from lengthwise.records.equivalence import MARGIN, Verdict
 from lengthwise.records.published import Score
 from lengthwise.records.rows import Results
-from lengthwise.report.model import agreement, phrases
+from lengthwise.report.model import agreement, phrases, summaries, swings
 from lengthwise.report.model.accuracy_tables import by_encoding
 from lengthwise.report.model.numbers import digits, ends, known, rounded
 from lengthwise.report.model.phrases import decimals, plural, signed
+from lengthwise.report.model.summaries import Accuracy
 from lengthwise.report.model.table import (
     MISSING,
     Cell,
@@ -33,9 +34,10 @@ SIGNS = {Verdict.equivalent: "=", Verdict.undecided: "?", Verdict.different: "�
 UNLEARNED = "* some seed did not learn its training lengths: no failure to generalize"
 
 
-def cell_table(comparison: Comparison) -> Table:
+def cell_table(results: Results, comparison: Comparison) -> Table:
     """Every cell that both sides have, below each other: room for everything that is known of it."""
     shared, judged = comparison.shared, bool(comparison.judged)
+    found = _accuracies(results, comparison)
     seeds = [_same_seeds(cell.ours for cell in shared), _same_seeds(cell.published for cell in shared)]
     columns = [Column("task and encoding", "left")]
     for name, number in zip(("ours", "published"), seeds, strict=True):
@@ -49,13 +51,17 @@ def cell_table(comparison: Comparison) -> Table:
             rows.append(heading_row(cell.title))
         cells = [
             Cell((Words(f"  {cell.encoding}"),), encoding=cell.encoding),
-            Cell((Words(_score(cell.ours, not seeds[0])), *([Words("*", "mark")] if cell.unlearned else []))),
+            Cell(
+                (Words(_score(cell.ours, not seeds[0])), *([Words("*", "mark")] if cell.unlearned else []),
+                 *_swing(found[cell.title, cell.encoding]))
+            ),
             number_cell(_score(cell.published, not seeds[1])),
             number_cell(_difference(cell)),
-        ]
+        ]  # fmt: skip
         rows.append(TableRow((*cells, *([Cell((_verdict(cell),))] if judged else []))))
         before = cell.title
     notes = [*agreement.verdict_notes(comparison), *([UNLEARNED] if any(cell.unlearned for cell in shared) else [])]
+    notes += [said] if (said := swings.note(found)) else []
     return Table(
         "comparison",
         f"Accuracy on unseen lengths, {comparison.checkpoint} checkpoint: mean ± standard deviation",
@@ -69,16 +75,21 @@ def comparison_table(results: Results, comparison: Comparison) -> Table:
     """The same with encodings side by side: ours / published."""
     cells = {(cell.title, cell.encoding): cell for cell in comparison.cells}
     correlations = {each.title: each.correlation for each in comparison.by_task}
+    accuracies = _accuracies(results, comparison)
     rows = []
     for title in dict.fromkeys(cell.title for cell in comparison.cells):
         found = correlations.get(title)
         said = "no rank correlation" if found is None else f"rank correlation {found:.2f}"
         name = text_cell(title, "", Note((Words(said),), detail=True))
-        rows.append(TableRow((name, *(_both(cells.get((title, encoding))) for encoding in results.encodings))))
+        both = (
+            _both(cells.get((title, encoding)), accuracies.get((title, encoding))) for encoding in results.encodings
+        )
+        rows.append(TableRow((name, *both)))
     notes = []
     if comparison.judged:
         signs = ", ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items())
         notes = [f"{signs}; no sign: not informative, or no verdict", *agreement.verdict_notes(comparison)]
+    notes += [swung] if (swung := swings.note(accuracies)) else []
     judged = f", the difference with its {agreement.INTERVAL}, and the verdict" if comparison.counts else ""
     return Table(
         "comparison",
@@ -89,11 +100,25 @@ def comparison_table(results: Results, comparison: Comparison) -> Table:
     )
 
 
-def _both(cell: ComparedCell | None) -> Cell:
+def _accuracies(results: Results, comparison: Comparison) -> dict[tuple[str, str], Accuracy | None]:
+    """(title, encoding) -> our accuracy on unseen lengths, which knows how it swings between validations."""
+    return {
+        (cell.title, cell.encoding): summaries.accuracy(
+            results, cell.title, cell.encoding, False, comparison.checkpoint
+        )
+        for cell in comparison.shared
+    }
+
+
+def _swing(found: Accuracy | None) -> tuple[Words, ...]:
+    return swings.marked(found) if found else ()
+
+
+def _both(cell: ComparedCell | None, accuracy: Accuracy | None) -> Cell:
     if cell is None or not (cell.ours or cell.published):
         return MISSING
     ours, theirs = (decimals(each.mean) if each else "–" for each in (cell.ours, cell.published))
-    pair = (Words(ours), Words(" / ", "quiet"), Words(theirs))
+    pair = (Words(ours), *_swing(accuracy), Words(" / ", "quiet"), Words(theirs))
     if not (cell.ours and cell.published) or cell.difference is None:
         return Cell(pair)
     notes = [Note((Words(f"{phrases.spread(cell.ours)} / {phrases.spread(cell.published)}"),), detail=True)]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from lengthwise.records.validations import LAST, NOTICEABLE
 from lengthwise.report.model.summaries import Accuracy
+from lengthwise.report.model.table import Words
 
 MARK = "~"
 """Stands behind a number whose swing exceeds the interval over seeds."""
@@ -12,9 +13,9 @@ NAMED = 3
 """Numbers that a note names, the largest swings first."""
 
 
-def mark(cell: Accuracy) -> str:
-    """The mark of a number, or nothing."""
-    return MARK if cell.swings else ""
+def marked(cell: Accuracy) -> tuple[Words, ...]:
+    """The mark of a number, or nothing; who hears the page is told the swing itself."""
+    return (Words(MARK, "mark"), Words(f" swing {cell.swing:.2f}", "spoken")) if cell.swings else ()
 
 
 def note(cells: Mapping[tuple[str, str], Accuracy | None]) -> str:

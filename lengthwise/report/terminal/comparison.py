@@ -17,7 +17,7 @@ from lengthwise.report.terminal.table import to_terminal
 
 def comparison_tables(comparison: Comparison, results: Results) -> list[RenderableType]:
     """Everything of a comparison but its curves, which are for programs."""
-    tables = [cell_table(comparison)]
+    tables = [cell_table(results, comparison)]
     if comparison.counts:
         tables.append(agreement_table(comparison))
     tables.append(correlation_table(comparison))
