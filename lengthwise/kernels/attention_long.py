@@ -78,7 +78,7 @@ def run_backward(
         num_warps=4,
     )
     _backward_keys[grid](*(*inputs, lse, delta, dk, dv, dcolumn, key_angles, *where, *shapes), num_warps=4)
-    if dangles is not None:
+    if dangles is not None and key_angles is not None:
         dangles += key_angles
     sum_out(dtable, (1, 3), found.table)
     sum_out(dsink, (1, 3), found.sink)

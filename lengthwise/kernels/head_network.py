@@ -96,7 +96,7 @@ def _changed_backward(
     return dcontent_NBHM, dbias_NAHM, part_NGL.sum(1)
 
 
-def _sizes(bias_NAHM: Tensor, inner_NW: Tensor, H: int, M: int, exact: bool) -> tuple[int | str, ...]:
+def _sizes(bias_NAHM: Tensor, inner_NW: Tensor, H: int, M: int, exact: bool) -> tuple[Any, ...]:
     W = inner_NW.shape[1]
     padded = (max(16, triton.next_power_of_2(each)) for each in (H, W))
     return (M, bias_NAHM.shape[1], H, W, PAIRS, *padded, "tf32x3" if exact else "tf32")

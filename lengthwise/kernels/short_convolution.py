@@ -44,7 +44,7 @@ def _convolved_backward(
     dnumbers = torch.empty_like(numbers)
     (N, B, S, C), W = numbers.shape, taps.shape[2]
     T, Y = _tiles(S, C)
-    blocks = triton.cdiv(S, T)
+    blocks = -(-S // T)
     part_NXCW = numbers.new_empty((N, B * blocks, C, W))
     with torch.cuda.device_of(dnumbers):
         grid = (blocks * triton.cdiv(C, Y), B, N)
@@ -53,7 +53,7 @@ def _convolved_backward(
 
 
 def _tiles(S: int, C: int) -> tuple[int, int]:
-    return min(TOKENS, triton.next_power_of_2(S)), min(NUMBERS, triton.next_power_of_2(C))
+    return min(TOKENS, int(triton.next_power_of_2(S))), min(NUMBERS, int(triton.next_power_of_2(C)))
 
 
 @_convolved.register_fake

@@ -69,7 +69,7 @@ def changed_logits(q_BHTK: Tensor, k_BHSK: Tensor, asked: Asked) -> Tensor:
         return head_network.changed(content, bias, *score.arrays, exact=q_BHTK.dtype == torch.float32)
     within = layout.within(contribution.window, contribution.chunk)
     logits = content if bias is None else content + bias
-    return contribution.score(Scores(logits, q_BHTK, k_BHSK, within, scale, bias)).expand(content.shape)
+    return score(Scores(logits, q_BHTK, k_BHSK, within, scale, bias)).expand(content.shape)
 
 
 def _attend(joined_BTXHK: Tensor, asked: Asked, parts: dict[str, Tensor | None]) -> Tensor:

@@ -41,7 +41,7 @@ class _Room:
     def __init__(self) -> None:
         self.buffers: dict[str, Tensor] = {}
         self.values_K2N = torch.zeros(0)
-        self.order: dict[str, bool] = {}
+        self.consecutive = self.from_zero = False
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph | None] = {}
         """By rows and predictions; None for a shape that was seen once."""
 
@@ -73,7 +73,7 @@ class CapturedUpdater(Updater):
         batches = steps.batches
         kind = (batches.tokens_KNRT.shape[3], batches.consecutive, batches.from_zero)
         room = self.rooms.setdefault(kind, _Room())
-        room.order = {"consecutive": batches.consecutive, "from_zero": batches.from_zero}
+        room.consecutive, room.from_zero = kind[1:]
         # What others have queued, such as a copy of the best weights, must be done before the weights change.
         self.stream.wait_stream(torch.cuda.current_stream(self.fleet.device))
         with torch.cuda.stream(self.stream):
@@ -190,7 +190,8 @@ class CapturedUpdater(Updater):
         """The examples of a step, and the keys of its dropout."""
         rows, predictions = shape
         parts = {name: self._now(room, name)[:, : rows if name in ROWS else predictions] for name in Batch.ARRAYS}
-        return Batch(*parts.values(), **room.order), self._now(room, "keys_KLN").t() if self.drops else None
+        batch = Batch(*parts.values(), consecutive=room.consecutive, from_zero=room.from_zero)
+        return batch, self._now(room, "keys_KLN").t() if self.drops else None
 
     def _two_streams(self, room: _Room, shape: tuple[int, int]) -> Tensor:
         """The update of the step before, beside the forward pass of this one; then its gradients."""

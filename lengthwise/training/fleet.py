@@ -68,9 +68,9 @@ class Batch:
         return cls(*arrays, consecutive=batches.consecutive, from_zero=batches.from_zero)
 
     @property
-    def order(self) -> dict[str, bool]:
-        """What is known of its positions."""
-        return {"consecutive": self.consecutive, "from_zero": self.from_zero}
+    def order(self) -> tuple[bool, bool]:
+        """What is known of its positions: whether they are consecutive, and from zero."""
+        return self.consecutive, self.from_zero
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class Fleet:
         weights: Tensors,
         outs: Tensors,
         arrays: tuple[Tensor | None, ...],
-        order: dict[str, bool],
+        order: tuple[bool, bool],
         reads: Told = lambda section: None,
         wrote: Told | None = None,
     ) -> Tensor:
@@ -306,7 +306,7 @@ class _Pass(nn.Module):
         positions_RT: Tensor,
         predicting_P: Tensor,
         keys_L: Tensor | None,
-        order: dict[str, bool],
+        order: tuple[bool, bool],
         reads: Told,
         wrote: Told | None,
     ) -> Tensor:
@@ -319,7 +319,8 @@ class _Pass(nn.Module):
             reads(names[layer])
             return x_RTD if wrote is None else when_differentiated(x_RTD, lambda: wrote(names[layer]))
 
-        layout = Decoder.layout(tokens_RT, positions_RT, segments_RT, **order)
+        consecutive, from_zero = order
+        layout = Decoder.layout(tokens_RT, positions_RT, segments_RT, consecutive=consecutive, from_zero=from_zero)
         # The last layer is not finished where nothing is predicted.
         states_PD = model.hidden(tokens_RT, layout, dropout_keys=keys_L, before=before, chosen_P=predicting_P)
         return model.unembed(states_PD)
