@@ -269,7 +269,7 @@ def test_rows_of_the_best_width_are_full(name: str, device: str) -> None:
     assert width >= sequences.size.max()
     batches = collate([sequences], data.task.vocabulary.pad, width, batch)
     assert batches.tokens == sequences.size.sum() == (batches.segments_KNRT > 0).sum()
-    assert batches.tokens / (batches.rows_K.sum() * width) >= 0.9
+    assert batches.tokens / (batches.rows_K.sum() * width) >= 0.85
 
 
 def test_the_best_width_is_the_shortest_full_one_else_the_fullest() -> None:
@@ -284,8 +284,8 @@ def test_the_best_width_is_the_shortest_full_one_else_the_fullest() -> None:
     for sizes, width in widths.items():
         assert best_row_width(np.array(sizes * 2048), 2048, "cuda") == width, sizes
     assert best_row_width(np.full(4096, 65), 1, "cuda") == 128  # a lone example has a row of its own
-    # On a CPU there are more widths to choose from: 11 of 16, 22 of 24; 45 of 48.
-    assert [best_row_width(np.array([11, 11] * 2048), 2048, device) for device in ("cpu", "cuda")] == [24, 128]
+    # On a CPU there are more widths to choose from: 11 of 16, 22 of 24; 45 of 48. Up to 64, 55 of 64 are enough.
+    assert [best_row_width(np.array([11, 11] * 2048), 2048, device) for device in ("cpu", "cuda")] == [24, 64]
     assert [best_row_width(np.array([45, 45] * 2048), 2048, device) for device in ("cpu", "cuda")] == [48, 192]
 
 

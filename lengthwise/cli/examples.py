@@ -65,7 +65,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench train": (
         "lengthwise bench train --fleet 1 --fleet 5 --steps 16",
         "lengthwise bench train --size tiny --encoding none --encoding rotary",
-        "lengthwise bench train --study quickstart --encoding none --encoding t5 --out costs.json",
+        "lengthwise bench train --study quickstart --steps 16 --out costs.json",
     ),
     "bench trainer": ("lengthwise bench trainer --size tiny --steps 16",),
     "bench evaluate": ("lengthwise bench evaluate --size tiny --examples 1000",),
