@@ -40,8 +40,8 @@ class Declared(Encoding):
 
     name = "declared"
 
-    def __init__(self, geometry: Geometry, hand: "ByHand") -> None:
-        super().__init__(None, geometry)
+    def __init__(self, hand: "ByHand", geometry: Geometry) -> None:
+        super().__init__(hand, geometry)
         self.reads_layer = hand.reads_layer  # type: ignore[misc]
         self.contribute, self.token_numbers = hand.declare, hand.numbers  # type: ignore[method-assign]
 

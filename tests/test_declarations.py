@@ -79,7 +79,7 @@ CASES: dict[str, ByHand] = PARTS | {
 
 @cache
 def decoder(case: str, config: str) -> Decoder:
-    return decoder_with(Declared(geometry_of(CONFIGS[config]), CASES[case]), CONFIGS[config])
+    return decoder_with(Declared(CASES[case], geometry_of(CONFIGS[config])), CONFIGS[config])
 
 
 @cache

@@ -46,7 +46,7 @@ def test_packed_rows_equal_each_sequence_by_hand(
         kernel, "fused_attention", lambda *given, **named: calls.append(given) or fused(*given, **named)
     )
     config, hand = replace(CONFIGS[style], width=16 * HEADS), CASES[case]
-    encoding = Declared(geometry_of(config), hand)
+    encoding = Declared(hand, geometry_of(config))
     model = decoder_with(encoding, config)
     model.backend = "kernel"
     parts = set(case.split(" + "))

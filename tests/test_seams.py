@@ -210,8 +210,8 @@ def test_a_change_of_scores_is_told_which_keys_are_hidden(told: bool) -> None:
 @torch.no_grad()
 def test_a_contribution_reads_what_its_layer_reads() -> None:
     """A bias that depends on the layer's input, as FoX has, had no place; numbers of tokens are kept in the cache."""
-    model = decoder_with(Declared(geometry_of(CONFIGS["t5"]), PARTS["bias by token numbers"]), CONFIGS["t5"])
-    without = decoder_with(Declared(geometry_of(CONFIGS["t5"]), PARTS["nothing"]), CONFIGS["t5"])
+    model = decoder_with(Declared(PARTS["bias by token numbers"], geometry_of(CONFIGS["t5"])), CONFIGS["t5"])
+    without = decoder_with(Declared(PARTS["nothing"], geometry_of(CONFIGS["t5"])), CONFIGS["t5"])
     tokens, segments, alone = packed()
     assert (model(tokens) - without(tokens)).abs().max() > 1e-2
     cache = model.new_cache(1, 11)
@@ -235,7 +235,7 @@ def test_queries_are_told_from_keys() -> None:
     for t in range(6):
         for s in range(t + 1):
             assert float(products[t, s]) == pytest.approx(0.5 ** (t - s) * math.cos(t - s), abs=1e-6)
-    model = decoder_with(Declared(geometry_of(CONFIGS["t5"]), PARTS["narrower"]), CONFIGS["t5"])
+    model = decoder_with(Declared(PARTS["narrower"], geometry_of(CONFIGS["t5"])), CONFIGS["t5"])
     assert model(draw_tokens(1, 4)).isfinite().all()
 
 
@@ -327,6 +327,48 @@ def test_an_encoding_says_how_its_parameters_begin() -> None:
     assert len(set(ours["network.weight"].flatten().tolist())) == 6, "as PyTorch begins it, from the run's seed"
     again = numbers_fleet(3)
     assert torch.equal(again.matrix_NW, fleet.matrix_NW)
+
+
+class Constructed(Encoding):
+    """Modules and parameters in all the ways in which a constructor may begin them."""
+
+    name = "constructed"
+
+    def __init__(self, config: Any, geometry: Geometry) -> None:
+        super().__init__(config, geometry)
+        self.drawn = nn.Parameter(3 + torch.rand(geometry.heads))
+        self.constant = nn.Linear(1, geometry.heads)
+        nn.init.zeros_(self.constant.weight)
+        nn.init.constant_(self.constant.bias, 3.0)
+        last = nn.Linear(8, geometry.heads)
+        nn.init.zeros_(last.weight)
+        self.sequence = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), last)
+        self.normal = nn.Linear(1, 64)
+        self.normal.weight.data.normal_(5.0, 0.1)
+        self.replaced = nn.Linear(1, geometry.heads)
+        self.replaced.weight = nn.Parameter(torch.ones(geometry.heads, 1))
+
+
+def constructed(seed: int) -> dict[str, Tensor]:
+    model = Decoder(SMALL, TASK.vocabulary.rows, [Constructed(None, Geometry.of(SMALL.width, SMALL.heads))] * 2)
+    torch.rand(seed)  # whatever was drawn before
+    initialize(model, seed)
+    return {name: each.detach().clone() for name, each in model.encodings[0].named_parameters()}
+
+
+def test_what_a_constructor_makes_of_modules_stays_and_what_it_draws_comes_from_the_seed() -> None:
+    """Modules of PyTorch were begun anew over what `__init__` had made of them, and what it drew itself came from
+    nobody's seed: all models of a fleet had the same numbers, and others in the next process."""
+    one, again, other = constructed(1), constructed(1), constructed(2)
+    for name, value in one.items():
+        assert torch.equal(value, again[name]), name
+    for found in (one, other):
+        assert not found["constant.weight"].any() and (found["constant.bias"] == 3).all()
+        assert not found["sequence.2.weight"].any() and found["sequence.2.bias"].any()
+        assert (found["replaced.weight"] == 1).all()
+        assert ((found["drawn"] >= 3) & (found["drawn"] <= 4)).all() and (found["normal.weight"] > 4).all()
+    drawn = [name for name in one if not torch.equal(one[name], other[name])]
+    assert {"drawn", "normal.weight", "sequence.0.weight", "sequence.0.bias"} <= set(drawn)
 
 
 def test_an_encoding_says_which_of_its_parameters_decay() -> None:

@@ -121,7 +121,8 @@ class Encoding(nn.Module):
     def initial(self, name: str, generator: torch.Generator) -> Tensor | float | None:
         """Initial values of the parameter `name`: a tensor of its shape, or a standard deviation around 0.
 
-        None keeps what `__init__` made. Modules such as `nn.Linear` have been initialised in their own way before.
+        None keeps what `__init__` makes: it is called once more for each model, and what it draws comes from the run's
+        seed.
         """
         return None
 

@@ -47,7 +47,7 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def initial(self, name: str, generator: torch.Generator) -> Tensor | float | None:
-        """As `Encoding.initial`: values, a standard deviation, or None for what the modules do by themselves."""
+        """As `Encoding.initial`: values, a standard deviation, or None for what `__init__` makes."""
         return None
 
     def resolved(self) -> dict[str, Any]:

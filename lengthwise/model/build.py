@@ -3,13 +3,12 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.check import check
@@ -24,6 +23,7 @@ from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder, Embedding
 from lengthwise.model.foresight import check_foresight
+from lengthwise.model.initial_values import initialize_component, reset
 from lengthwise.model.norm import RMSNorm
 from lengthwise.placements.counting import WHOLE, Counting
 from lengthwise.seeding import derive
@@ -142,12 +142,12 @@ def initialize(model: Decoder, seed: int) -> None:
             parameter.copy_(_normal(parameter.shape, deviation, _generator(seed, name)).to(parameter.device))
     for name, module in model.blocks.named_modules(prefix="blocks"):
         if not isinstance(module, Linear | RMSNorm):
-            _reset(module, name, seed)
+            reset(module, name, seed)
     for index, encoding in enumerate(model.distinct_encodings()):
-        _initialize_component(encoding, f"encodings.{index}", seed)
+        initialize_component(encoding, f"encodings.{index}", seed)
     for layer, mixer in enumerate(model.mixers()):
         if mixer is not None:
-            _initialize_component(mixer, f"blocks.{layer}.{mixer.name}", seed)
+            initialize_component(mixer, f"blocks.{layer}.{mixer.name}", seed)
 
 
 def _is_ours(model: Decoder, name: str) -> bool:
@@ -156,31 +156,6 @@ def _is_ours(model: Decoder, name: str) -> bool:
         return True  # parts of its joined projection have no modules
     owner = model.get_submodule(name.rpartition(".")[0])
     return isinstance(owner, Linear | RMSNorm | Embedding)
-
-
-def _initialize_component(component: Encoding | Mixer, path: str, seed: int) -> None:
-    """First the modules in it that know how, then the parameters of which it says something itself."""
-    for name, module in component.named_modules():
-        _reset(module, f"{path}.{name}", seed)
-    for name, parameter in component.named_parameters():
-        generator = _generator(seed, f"{path}.{name}")
-        with registry.asking(component.name, type(component), "initial"):
-            found = component.initial(name, generator)
-        if found is None:
-            continue
-        values = found if isinstance(found, Tensor) else _normal(parameter.shape, found, generator)
-        parameter.copy_(values.to(parameter.device))
-
-
-def _reset(module: nn.Module, path: str, seed: int) -> None:
-    """Modules of PyTorch know how to begin; others are left as they are."""
-    if callable(getattr(module, "reset_parameters", None)):
-        # They draw from the global generator of their device. On the CPU: the same on every device.
-        drawn: Any = deepcopy(module).cpu()
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(derive(seed, "initial", path))
-            drawn.reset_parameters()
-        module.load_state_dict(drawn.state_dict())
 
 
 def _generator(seed: int, name: str) -> torch.Generator:
