@@ -207,7 +207,7 @@ def _finite(digits: str) -> float:
 def read_json(path: Path, schema: "Schema | None" = None, most: int = LARGE) -> dict[str, Any]:
     """A table of JSON that fits a schema."""
     found = parse_json(read_text(path, most), str(path))
-    return (schema or ANY_TABLE).checked(found, str(path))
+    return (schema or ANY_OBJECT).checked(found, str(path))
 
 
 def read_rows(path: Path, schema: "Schema | None" = None, most: int = LARGE) -> Iterator[dict[str, Any]]:
@@ -216,7 +216,7 @@ def read_rows(path: Path, schema: "Schema | None" = None, most: int = LARGE) -> 
     *lines, _ = text.split("\n")
     for number, line in enumerate(lines, start=1):
         where = f"{path}:{number}"
-        yield (schema or ANY_TABLE).checked(parse_json(line, where, numbers=schema is None), where)
+        yield (schema or ANY_OBJECT).checked(parse_json(line, where, numbers=schema is None), where)
 
 
 def read_toml(path: Path, most: int = SMALL) -> dict[str, Any]:
@@ -352,7 +352,7 @@ class List(Schema):
 
 
 @dataclass(frozen=True)
-class Table(Schema):
+class Object(Schema):
     needed: Mapping[str, Schema] = field(default_factory=dict)
     allowed: Mapping[str, Schema] = field(default_factory=dict)
     others: bool = True
@@ -375,7 +375,7 @@ class Table(Schema):
         return value
 
 
-ANY_TABLE = Table()
+ANY_OBJECT = Object()
 WHOLE_NUMBER, COUNT = Number(whole=True), Number(least=0, most=WHOLE, whole=True)
 SHARE = Number(least=0, most=1)
 

@@ -7,7 +7,7 @@ from lengthwise.errors import UserError
 
 MOST_BYTES = 2**42
 """Of a file of weights."""
-INDEX = door.Table({"weight_map": door.ANY_TABLE})
+INDEX = door.Object({"weight_map": door.ANY_OBJECT})
 
 
 def weight_files(path: Path) -> list[Path]:

@@ -16,13 +16,13 @@ from conftest import small_study
 from torch import Tensor
 from typer.testing import CliRunner
 
-from lengthwise.analysis.analyses import Analysis, Wanted, parse_lengths
+from lengthwise.analysis.analyses import Analysis, AnalysisRequest, parse_lengths
 from lengthwise.analysis.analyzed_runs import analyzed_runs, pairs
 from lengthwise.analysis.divergence import BOUND, LayerDistances, jensen_shannon, published
 from lengthwise.analysis.failures import anatomy
 from lengthwise.analysis.head_statistics import (
-    Asked,
-    HeadLooks,
+    GroupedTokens,
+    HeadStatistics,
     bin_edges,
     diagonal_share,
     entropy,
@@ -31,7 +31,7 @@ from lengthwise.analysis.head_statistics import (
     induction_places,
     induction_share,
 )
-from lengthwise.analysis.inputs import Material, repeated_material, task_material
+from lengthwise.analysis.inputs import Inputs, repeated_inputs, task_inputs
 from lengthwise.analysis.measuring import distance_rows, example_maps, head_rows, probe_rows
 from lengthwise.analysis.model_adapter import HuggingFaceAdapter, Watch
 from lengthwise.analysis.probe_scores import holds_until
@@ -194,11 +194,11 @@ def test_scores_tell_kinds_of_heads() -> None:
     first = torch.zeros(1, 1, size, size)
     first[..., 0] = 1
     heads = torch.cat([looking_back(size, 0, 1, 7), first], dim=1)
-    looks = HeadLooks(1, 4, ["seen", "unseen"], size, CPU)
-    asked = Asked(tokens, torch.tensor([1]))
-    looks.begin(asked)
-    looks.add(0, asked, heads)
-    rows = looks.rows()
+    statistics = HeadStatistics(1, 4, ["seen", "unseen"], size, CPU)
+    asked = GroupedTokens(tokens, torch.tensor([1]))
+    statistics.begin(asked)
+    statistics.add(0, asked, heads)
+    rows = statistics.rows()
     assert [row["group"] for row in rows] == ["unseen"] * 4, "a group without examples has no rows"
     kinds = [[kind for kind in ("diagonal", "previous", "induction") if is_kind(row, kind)] for row in rows]
     assert kinds == [["diagonal"], ["previous"], ["induction"], []]
@@ -319,25 +319,25 @@ def test_failures_have_a_kind_and_a_place() -> None:
     assert long["beyond_trained"] == 1
 
 
-# Material
+# Inputs
 
 
 def test_batches_hold_every_example_once_and_nothing_padded() -> None:
     (run, *_) = small_study().runs()
-    material = task_material(run, 7)
-    assert material.lengths == [2, 3, 4, 5, 6]
-    assert [material.seen(length) for length in material.lengths] == [True, True, True, False, False]
+    inputs = task_inputs(run, 7)
+    assert inputs.lengths == [2, 3, 4, 5, 6]
+    assert [inputs.seen(length) for length in inputs.lengths] == [True, True, True, False, False]
     met = []
-    for batch in material.batches():
+    for batch in inputs.batches():
         assert (batch.tokens_BT != 0).all(), "the id of padding"
-        assert [material.lengths[i] for i in batch.length_B] == material.length_E[batch.example_B].tolist()
+        assert [inputs.lengths[i] for i in batch.length_B] == inputs.length_E[batch.example_B].tolist()
         met += batch.example_B.tolist()
-    assert sorted(met) == list(range(len(material.sequences)))
+    assert sorted(met) == list(range(len(inputs.sequences)))
 
 
 def test_repeated_tokens_repeat() -> None:
-    material = repeated_material(50, 3, [8, 12], trained=6)
-    (batch,) = [batch for batch in material.batches() if batch.tokens_BT.shape[1] == 12]
+    inputs = repeated_inputs(50, 3, [8, 12], trained=6)
+    (batch,) = [batch for batch in inputs.batches() if batch.tokens_BT.shape[1] == 12]
     assert torch.equal(batch.tokens_BT[:, :6], batch.tokens_BT[:, 6:])
 
 
@@ -400,7 +400,7 @@ def test_all_analyses_leave_rows_and_show_tables(trained: Path) -> None:
         limits = [bound + 1e-3 for bound in row["entropy_bound"]]
         assert all(value <= limit for value, limit in zip(row["entropy_by_position"], limits, strict=True))
         assert sum(row["distance_share"]) == pytest.approx(1, abs=1e-3)
-    assert {row["run"] for row in heads} == {subject.fingerprint for subject in analyzed_runs(trained)}
+    assert {row["run"] for row in heads} == {analyzed.fingerprint for analyzed in analyzed_runs(trained)}
     assert len(read_findings(folder, "maps")) == 3, "one run of each encoding"
 
 
@@ -435,13 +435,13 @@ def test_across_seeds_nothing_shares_its_initial_weights(trained: Path) -> None:
         assert len(found) == 4
         assert {pair.model.run.seed == pair.reference.run.seed for pair in found} == expected
     with pytest.raises(UserError, match="two seeds"):
-        pairs([subject for subject in chosen if subject.run.seed == 1], across_seeds=True)
+        pairs([analyzed for analyzed in chosen if analyzed.run.seed == 1], across_seeds=True)
 
 
 def test_streamed_maps_are_those_of_a_trace(trained: Path) -> None:
     from lengthwise.model.trace import Trace
 
-    source = analyzed_runs(trained, "encoding=alibi,seed=1")[0].open(CPU)
+    adapter = analyzed_runs(trained, "encoding=alibi,seed=1")[0].open(CPU)
     tokens = torch.randint(2, 20, (3, 9), generator=torch.Generator().manual_seed(0))
 
     class Kept(Watch):
@@ -457,18 +457,18 @@ def test_streamed_maps_are_those_of_a_trace(trained: Path) -> None:
             self.streams.append(x_BTD)
 
     kept, trace = Kept(), Trace()
-    source.read(tokens, kept)
+    adapter.forward(tokens, kept)
     with torch.no_grad():
-        source.model(tokens, trace=trace)
+        adapter.model(tokens, trace=trace)
     assert len(kept.maps) == 2 and len(kept.streams) == 3
     torch.testing.assert_close(kept.maps, [layer.weights_BHTS for layer in trace.layers])
     torch.testing.assert_close(kept.streams, trace.residual_BTD)
 
 
 def test_example_maps_can_be_read_back(trained: Path) -> None:
-    subject = analyzed_runs(trained, "encoding=none,seed=1")[0]
-    source, material = subject.open(CPU), task_material(subject.run, 2)
-    seen, unseen = example_maps(source, material)
+    analyzed = analyzed_runs(trained, "encoding=none,seed=1")[0]
+    adapter, inputs = analyzed.open(CPU), task_inputs(analyzed.run, 2)
+    seen, unseen = example_maps(adapter, inputs)
     assert (seen["length"], unseen["length"], seen["layers"], seen["heads"]) == (4, 5, 2, 2)
     size = len(seen["tokens"])
     weights = np.frombuffer(base64.b64decode(seen["weights"]), np.uint8).reshape(2, 2, size * (size + 1) // 2)
@@ -529,15 +529,15 @@ def hugging_face(kind: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_hugging_face_models_are_looked_into(kind: str) -> None:
-    source = HuggingFaceAdapter(hugging_face(kind), kind)
-    assert source.last_position == (31 if kind == "gpt2" else None)
-    material = repeated_material(source.vocabulary, 4, [12, 24], trained=12)
-    rows = head_rows(source, material)
+    adapter = HuggingFaceAdapter(hugging_face(kind), kind)
+    assert adapter.last_position == (31 if kind == "gpt2" else None)
+    inputs = repeated_inputs(adapter.vocabulary, 4, [12, 24], trained=12)
+    rows = head_rows(adapter, inputs)
     assert len(rows) == 2 * 2 * 4
     assert all(0 <= row["induction"] <= 1 and row["even"]["induction"] < 0.2 for row in rows)
-    (same, *_) = distance_rows(source, source, material)
+    (same, *_) = distance_rows(adapter, adapter, inputs)
     assert same["distance"] == pytest.approx(0, abs=1e-5) and same["mean_over_pairs"] > 0
-    position = [row for row in probe_rows(source, material) if row["target"] == "position" and not row["control"]]
+    position = [row for row in probe_rows(adapter, inputs) if row["target"] == "position" and not row["control"]]
     assert len(position) == 3 * 2
 
 
@@ -562,11 +562,11 @@ def test_a_hugging_face_folder_from_the_command_line(tmp_path: Path) -> None:
 
 def test_the_memory_of_an_analysis_does_not_depend_on_the_number_of_examples(trained: Path) -> None:
     """No batch is larger than the limit, and nothing of a batch is kept."""
-    subject = analyzed_runs(trained, "encoding=none,seed=1")[0]
+    analyzed = analyzed_runs(trained, "encoding=none,seed=1")[0]
 
-    def kept(material: Material) -> int:
-        study = ProbeStudy("position", 3, 16, 8, material.longest, material.sequences.size, CPU)
-        source = subject.open(CPU)
+    def kept(inputs: Inputs) -> int:
+        study = ProbeStudy("position", 3, 16, 8, inputs.longest, inputs.sequences.size, CPU)
+        adapter = analyzed.open(CPU)
 
         class Fit(Watch):
             batch = 0
@@ -576,12 +576,12 @@ def test_the_memory_of_an_analysis_does_not_depend_on_the_number_of_examples(tra
                 study.fit(self.batch, layer, x_BTD)
 
         watch = Fit()
-        for number, batch in enumerate(material.batches()):
+        for number, batch in enumerate(inputs.batches()):
             watch.batch = number
-            source.read(batch.tokens_BT, watch)
+            adapter.forward(batch.tokens_BT, watch)
         return sum(len(part) for part in study.sample.x[0])
 
-    few, many = (repeated_material(20, count, [10], trained=8) for count in (300, 3000))
+    few, many = (repeated_inputs(20, count, [10], trained=8) for count in (300, 3000))
     assert kept(few) == 2400
     assert kept(many) == pytest.approx(4096, rel=0.1), "24,000 tokens within, of which about so many are kept"
 
@@ -589,5 +589,5 @@ def test_the_memory_of_an_analysis_does_not_depend_on_the_number_of_examples(tra
 def test_analysis_is_what_python_users_call(trained: Path, tmp_path: Path) -> None:
     from rich.console import Console
 
-    analysis = Analysis(Wanted(trained, device="cpu", out=tmp_path, count=2), Console(stderr=True))
+    analysis = Analysis(AnalysisRequest(trained, device="cpu", out=tmp_path, count=2), Console(stderr=True))
     assert analysis.distance() and len(analysis.rows["distance"]) == 5 * 2 * 5

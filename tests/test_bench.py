@@ -14,7 +14,7 @@ from rich.console import Console
 
 from lengthwise.bench import evaluation, growth, hugging_face, trainer, training
 from lengthwise.bench import measurements as commands
-from lengthwise.bench.arithmetic import Peak, Work, matrix_weights, measure_peak, training_flops
+from lengthwise.bench.arithmetic import Peak, TokenCounts, matrix_weights, measure_peak, training_flops
 from lengthwise.bench.measurements import Bench
 from lengthwise.bench.profile import profile_step
 from lengthwise.bench.report import Report, cell, command
@@ -59,8 +59,8 @@ def test_operations_are_those_of_a_count_by_hand() -> None:
                 for _key in range(query + 1):
                     forward += 2 * 2 * 4 + 2 * 2 * 4  # two heads of width 4: a logit, and its share of the values
         forward += 2 * targets * 8 * rows
-    work = Work.of_sequences(sequences((2, 3), (3, 5)))
-    assert work == Work(tokens=8, predicted=3, pairs=6 + 15)
+    work = TokenCounts.of_sequences(sequences((2, 3), (3, 5)))
+    assert work == TokenCounts(tokens=8, predicted=3, pairs=6 + 15)
     assert training_flops(config, rows, work) == 3 * forward  # the backward pass of a product is two products
 
 
@@ -78,8 +78,8 @@ def test_matrix_weights_are_those_of_the_decoder() -> None:
 def test_work_of_packed_batches_is_that_of_their_examples() -> None:
     each = sequences((2, 4), (3, 9), (1, 5), (2, 7), (4, 6))
     batches = collate([each, each], pad=0, row_width=16, batch=2)
-    alone = Work.of_sequences(each)
-    assert Work.of(batches) == Work(2 * alone.tokens, 2 * alone.predicted, 2 * alone.pairs)
+    alone = TokenCounts.of_sequences(each)
+    assert TokenCounts.of(batches) == TokenCounts(2 * alone.tokens, 2 * alone.predicted, 2 * alone.pairs)
 
 
 @pytest.mark.slow

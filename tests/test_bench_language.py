@@ -22,7 +22,7 @@ from lengthwise.bench.arithmetic import Peak
 from lengthwise.bench.language import Ours, Peer
 from lengthwise.bench.language_attention import Dense, Flex, Varlen
 from lengthwise.bench.language_lines import LanguageBench, compared
-from lengthwise.bench.language_peer import ChunkedCrossEntropy, PeerLoop, Variant
+from lengthwise.bench.language_peer import ChunkedCrossEntropy, PeerLoop, PeerVariant
 from lengthwise.bench.language_workload import ROWS, SCALES, Case, cases
 from lengthwise.bench.measurements import Bench
 from lengthwise.cli import main
@@ -54,7 +54,7 @@ def test_the_plain_loop_trains_the_same_model(
     ours = Ours(case_of(encoding, rows), CPU)
     weights, expected, gradients = ours.reference()
     sequences = ours.most_sequences(8)
-    peer = PeerLoop(ours.case.settings, 512, CPU, Variant(attention_of(rows), loss, "eager"), sequences, weights)
+    peer = PeerLoop(ours.case.settings, 512, CPU, PeerVariant(attention_of(rows), loss, "eager"), sequences, weights)
     steps = Peer.prepared(as_peer(ours), 0, 3)
     found, found_gradients = peer.gradients(steps)
     assert found == pytest.approx(expected, rel=1e-6)
@@ -90,7 +90,9 @@ def test_the_plain_loop_rounds_as_ours_does_in_bf16() -> None:
     """Weights stay fp32; all arithmetic is rounded."""
     ours = Ours(case_of("rotary", "documents"), CPU)
     weights, expected, gradients = ours.reference()
-    peer = PeerLoop(ours.case.settings, 512, CPU, Variant("dense", "chunks", "eager"), ours.most_sequences(8), weights)
+    peer = PeerLoop(
+        ours.case.settings, 512, CPU, PeerVariant("dense", "chunks", "eager"), ours.most_sequences(8), weights
+    )
     peer.model.dtype = torch.bfloat16
     loss, found = peer.gradients(Peer.prepared(as_peer(ours), 0, 1))
     assert all(parameter.dtype == torch.float32 for parameter in peer.parameters)
@@ -194,7 +196,7 @@ def bench_of(monkeypatch: pytest.MonkeyPatch, speeds: dict[str, float], minutes:
         def __init__(self, case: Case, device: torch.device) -> None:
             self.case, self.begun_seconds = case, 0.0
 
-    def line(ours: Any, variant: Variant, peak: Peak, steps: int) -> Timed:
+    def line(ours: Any, variant: PeerVariant, peak: Peak, steps: int) -> Timed:
         speed = math.prod(speeds.get(word, 1.0) for word in (variant.attention, variant.loss, variant.mode))
         if not speed:
             raise RuntimeError("no such kernel\nand so on")
@@ -223,8 +225,8 @@ def test_later_lines_begin_with_what_was_fastest(monkeypatch: pytest.MonkeyPatch
     assert len(set(tried)) == len(tried) and not bench.left_out
     assert "RuntimeError: no such kernel" in rows[1]["note"] and "and so on" not in rows[1]["note"]
     best = {(case.encoding, case.rows): bench._start(case) for case in bench.cases}
-    assert best["none", "windows"] == Variant("flash", "chunks", "max-autotune-no-cudagraphs")
-    assert best["rotary", "documents"] == Variant("varlen", "chunks", "max-autotune-no-cudagraphs")
+    assert best["none", "windows"] == PeerVariant("flash", "chunks", "max-autotune-no-cudagraphs")
+    assert best["rotary", "documents"] == PeerVariant("varlen", "chunks", "max-autotune-no-cudagraphs")
 
 
 def test_no_line_is_begun_that_would_take_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +298,7 @@ def test_the_plain_loop_is_one_compiled_program() -> None:
     torch._dynamo.utils.counters.clear()
     ours = Ours(case_of("rotary", "documents"), CPU)
     weights, expected, _ = ours.reference()
-    variant = Variant("dense", "chunks", "default")
+    variant = PeerVariant("dense", "chunks", "default")
     peer = PeerLoop(ours.case.settings, 512, CPU, variant, ours.most_sequences(8), weights)
     peer.program = torch.compile(peer.model, backend="aot_eager", dynamic=False, fullgraph=True)
     steps = Peer.prepared(as_peer(ours), 0, 3)

@@ -13,7 +13,7 @@ from test_early_checks import Write, forget, write  # noqa: F401 (a fixture)
 import lengthwise as lw
 from lengthwise import registry
 from lengthwise.cards import method_cards
-from lengthwise.cards.pictures import LOGITS, MASK, Asked, pictures_of
+from lengthwise.cards.pictures import LOGITS, MASK, AskedEncoding, pictures_of
 from lengthwise.encodings.card import Card
 from lengthwise.encodings.choice import kinds_of, read_encoding
 from lengthwise.encodings.encoding import Geometry
@@ -111,7 +111,7 @@ def test_kinds_of_cards_are_what_methods_contribute() -> None:
     """A card that says rotation and adds a bias would be a mistake; what changes scores may do anything."""
     for name in with_cards(registry.encodings):
         kind = registry.encodings.entry(name).card["kind"]
-        contribution = Asked.of(lw.encoding(name, Geometry.of(256, 8)), 0).contribution
+        contribution = AskedEncoding.of(lw.encoding(name, Geometry.of(256, 8)), 0).contribution
         derived = {method_cards.DERIVED[part] for part in contribution.names if part != "score"}
         if contribution.score is None and kind not in ("embedding", "none"):
             assert kind in derived, name
@@ -159,8 +159,8 @@ def test_what_is_no_equation_is_shown_as_text_and_refused(wrong: str) -> None:
 # Pictures
 
 
-def asked(name: str, **settings: Any) -> Asked:
-    return Asked.of(lw.encoding(name, Geometry.of(256, 8), **settings), 0)
+def asked(name: str, **settings: Any) -> AskedEncoding:
+    return AskedEncoding.of(lw.encoding(name, Geometry.of(256, 8), **settings), 0)
 
 
 def test_pictures_show_what_formulas_say() -> None:

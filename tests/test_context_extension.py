@@ -23,6 +23,7 @@ from lengthwise.context_extension import fitting
 from lengthwise.context_extension import forward as reading
 from lengthwise.context_extension import passkey as passkey_module
 from lengthwise.context_extension import table as table_module
+from lengthwise.context_extension.attention_spread import SHARES, attention_spread, spread_rows
 from lengthwise.context_extension.entropy import bound, correlate, entropies, entropy_rows, spread_positions
 from lengthwise.context_extension.extension_study import DocumentsOfModels, load_extension_study
 from lengthwise.context_extension.fit_files import load_fit, save_fit
@@ -33,7 +34,6 @@ from lengthwise.context_extension.foreign_tokenizer import ForeignTokenizer
 from lengthwise.context_extension.hugging_face import layer_encodings, load_decoder
 from lengthwise.context_extension.lines import Line, fit_settings, read_lines
 from lengthwise.context_extension.loaded_model import LoadedModel, open_model
-from lengthwise.context_extension.looking import SHARES, look_rows, looks
 from lengthwise.context_extension.passkey import KeyDocuments, depths, passkey_rows
 from lengthwise.context_extension.perplexity import loss_by_position, perplexities, perplexity_at
 from lengthwise.context_extension.reader import DecoderReader, Reader
@@ -505,9 +505,9 @@ def sharp(nope: LoadedModel) -> LoadedModel:
     return dataclasses.replace(nope, model=model)
 
 
-def scales_by_entropy(subject: LoadedModel, length: int = 4 * CONTEXT, **changes: Any) -> Fitted:
+def scales_by_entropy(loaded: LoadedModel, length: int = 4 * CONTEXT, **changes: Any) -> Fitted:
     settings = FitSettings(length, method="entropy", steps=HALVINGS, batch=3, **changes)
-    return fit_entropy(subject, TrainingWindows(subject.documents("train"), length, 0), settings)
+    return fit_entropy(loaded, TrainingWindows(loaded.documents("train"), length, 0), settings)
 
 
 @pytest.mark.parametrize("target", ["same", "growth"])
@@ -856,24 +856,24 @@ def test_key_documents_of_other_tokenizers(adds_space: bool, tokens: int, tmp_pa
 def test_a_foreign_model_is_a_subject_like_any_other(folder: Path, tmp_path: Path) -> None:
     checkpoint(tmp_path, vocab_size=2600)
     foreign_tokenizer(tmp_path, adds_space=True)
-    subject = open_model(tmp_path, CPU, trained=32)
-    assert subject.trained == 32 and subject.begins.tolist() == [0]
-    assert subject.described() == f"{tmp_path.name}: trained at 32 tokens; layers: 4 x rotary"
+    loaded = open_model(tmp_path, CPU, trained=32)
+    assert loaded.trained == 32 and loaded.begins.tolist() == [0]
+    assert loaded.described() == f"{tmp_path.name}: trained at 32 tokens; layers: 4 x rotary"
     with pytest.raises(UserError, match="say with --corpus"):
-        subject.documents("test")
-    documents = subject.documents("test", folder / "corpus")
+        loaded.documents("test")
+    documents = loaded.documents("test", folder / "corpus")
     assert len(documents) == 2 and documents[0][0] == 0
-    assert subject.tokenizer.decode(documents[0]).startswith(story(400, 900)[:40])
-    assert len(subject.documents("train", folder / "corpus", tokens=10)) == 1
+    assert loaded.tokenizer.decode(documents[0]).startswith(story(400, 900)[:40])
+    assert len(loaded.documents("train", folder / "corpus", tokens=10)) == 1
     targets = choose_targets(documents, [32, 64], count=4, scored=16)
-    found = perplexities(Variant(subject, [extension_table("yarn:factor=auto")]), targets, [32, 64])
-    raw = perplexities(Variant(subject), targets, [32, 64])
+    found = perplexities(Variant(loaded, [extension_table("yarn:factor=auto")]), targets, [32, 64])
+    raw = perplexities(Variant(loaded), targets, [32, 64])
     assert found[0].loss == pytest.approx(raw[0].loss, abs=1e-6) and found[1].loss != raw[1].loss
     windows = TrainingWindows(documents, 64, seed=0)
-    before = bits(subject.model)
-    fitted = fit(subject, windows, FitSettings(64, initial=1.2, steps=2, batch=2))
-    assert fitted.learned["scales_LH"].shape == (4, 4) and bits(subject.model) == before
-    save_fit(tmp_path / "fit", subject, fitted)
+    before = bits(loaded.model)
+    fitted = fit(loaded, windows, FitSettings(64, initial=1.2, steps=2, batch=2))
+    assert fitted.learned["scales_LH"].shape == (4, 4) and bits(loaded.model) == before
+    save_fit(tmp_path / "fit", loaded, fitted)
     assert load_fit(tmp_path / "fit", open_model(tmp_path, CPU, trained=32)).settings.initial == 1.2
 
 
@@ -990,11 +990,11 @@ def test_the_search_goes_on_with_the_contexts_that_are_left(
 ) -> None:
     real, searched = table_module.search_uniform, []
 
-    def stopping(subject: LoadedModel, targets: Any, contexts: list[int]) -> Any:
+    def stopping(loaded: LoadedModel, targets: Any, contexts: list[int]) -> Any:
         searched.append(contexts)
         if len(searched) == 2:
             raise KeyboardInterrupt
-        return real(subject, targets, contexts)
+        return real(loaded, targets, contexts)
 
     monkeypatch.setattr(table_module, "search_uniform", stopping)
     with pytest.raises(KeyboardInterrupt):
@@ -1008,7 +1008,7 @@ def test_the_search_goes_on_with_the_contexts_that_are_left(
 
 def test_heads_that_are_watched_look_where_a_loop_says(rope: LoadedModel) -> None:
     rows, positions = rope.documents("test").tokens[:96].astype(np.int64)[None], np.array([40, 70, 95])
-    found = looks(rope.model, rows, positions)
+    found = attention_spread(rope.model, rows, positions)
     assert isinstance(rope.model, DecoderReader)
     trace = Trace()
     rope.model.model(torch.from_numpy(rows), trace=trace)
@@ -1023,7 +1023,7 @@ def test_heads_that_are_watched_look_where_a_loop_says(rope: LoadedModel) -> Non
                     expected[layer, head, 1] += weight * (t - s) / 3
                     expected[layer, head, 2 + kind] += weight / 3
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-    assert all(abs(sum(row[name] for name in SHARES) - 1) < 1e-5 for row in look_rows(found, 3))
+    assert all(abs(sum(row[name] for name in SHARES) - 1) < 1e-5 for row in spread_rows(found, 3))
 
 
 # Commands.

@@ -112,15 +112,15 @@ def test_damaged_checkpoints_of_others(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model(folder: Path) -> None:
-    subject = open_model(folder / "none", torch.device("cpu"))
+    loaded = open_model(folder / "none", torch.device("cpu"))
 
     class Large:
         def encode(self, text: str) -> np.ndarray:
-            return np.array([3, subject.model.rows])
+            return np.array([3, loaded.model.rows])
 
-    object.__setattr__(subject, "tokenizer", Large())
+    object.__setattr__(loaded, "tokenizer", Large())
     with pytest.raises(UserError, match="makes token 300, but the model has 300 rows"):
-        subject.documents("test", folder / "corpus")
+        loaded.documents("test", folder / "corpus")
 
 
 def test_models_of_a_study_have_one_precision(folder: Path, tmp_path: Path) -> None:
@@ -128,6 +128,6 @@ def test_models_of_a_study_have_one_precision(folder: Path, tmp_path: Path) -> N
         shutil.copytree(folder / name, tmp_path / name)
     described = json.loads((tmp_path / "none/run.json").read_text())
     (tmp_path / "none/run.json").write_text(json.dumps({**described, "precision": "bf16"}))
-    subjects = [open_model(tmp_path / name, torch.device("cpu")) for name in ("none", "rotary")]
+    models = [open_model(tmp_path / name, torch.device("cpu")) for name in ("none", "rotary")]
     with pytest.raises(UserError, match=r"trained in different precision \(none in bf16, rotary in fp32\)"):
-        refuse_other_precision(subjects)
+        refuse_other_precision(models)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lengthwise import door
-from lengthwise.door import COUNT, SHARE, List, Number, Table, Text, Truth
+from lengthwise.door import COUNT, SHARE, List, Number, Object, Text, Truth
 from lengthwise.errors import UserError
 
-ROW = Table({"n": COUNT, "share": SHARE, "name": Text(20)}, {"seen": Truth(), "lengths": List(COUNT, nullable=True)})
+ROW = Object({"n": COUNT, "share": SHARE, "name": Text(20)}, {"seen": Truth(), "lengths": List(COUNT, nullable=True)})
 
 
 def test_what_is_no_plain_file_is_refused_before_it_is_opened(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_field_that_does_not_fit_is_named(change: dict[str, Any], words: str) 
 
 def test_only_known_fields_where_a_table_says_so() -> None:
     with pytest.raises(UserError, match=r"unknown field 'x\\u001b'"):
-        Table({"a": Number()}, others=False).checked({"a": 1, "x\x1b": 2}, "here")
+        Object({"a": Number()}, others=False).checked({"a": 1, "x\x1b": 2}, "here")
 
 
 @pytest.mark.parametrize(

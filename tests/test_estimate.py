@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import small_study
 
-from lengthwise.bench.arithmetic import Work, training_flops
+from lengthwise.bench.arithmetic import TokenCounts, training_flops
 from lengthwise.bench.estimate import Estimate, cpu_warning, estimate, lines, operations
 from lengthwise.executors.local import prepare, run_study
 
@@ -17,7 +17,7 @@ STUDY = small_study(training__steps=4, training__validate_every=2)
 def test_operations_are_those_of_every_example_of_training() -> None:
     """copy.repeat of n symbols: `Copy:`, n, `[SEP]`, n and the end; lengths 2 to 4 come equally often."""
     run = STUDY.runs()[0]
-    examples = [Work(2 * n + 3, n + 1, (2 * n + 3) * (2 * n + 4) // 2) for n in (2, 3, 4)]
+    examples = [TokenCounts(2 * n + 3, n + 1, (2 * n + 3) * (2 * n + 4) // 2) for n in (2, 3, 4)]
     flops = [training_flops(run.model, run.make_tokens().rows, each) for each in examples]
     expected = sum(flops) / 3 * run.training.batch * run.training.steps
     assert operations(run) == pytest.approx(expected, rel=0.02)

@@ -11,7 +11,7 @@ from lengthwise import registry
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import Sequences, render
 from lengthwise.data.tokens import SymbolTokens, Tokens
-from lengthwise.evaluation.answers import Verdict, judge_text
+from lengthwise.evaluation.answers import AnswerVerdict, judge_text
 from lengthwise.evaluation.decoding import Decoding
 from lengthwise.evaluation.exact import judge
 from lengthwise.evaluation.generate import MARGIN, generate
@@ -145,13 +145,13 @@ def test_what_follows_the_first_error_is_all_that_is_generated(monkeypatch: pyte
         return continued(prompts, tokens, budgets)
 
     monkeypatch.setattr(decoding, "generate", counted)
-    kinds: set[Verdict] = set()
+    kinds: set[AnswerVerdict] = set()
     for weights in (untrained, fleet.matrix_NW):  # the first writes what nobody can read, whatever the machine
         asked.clear()
         predicted = fleet.predictions(weights, batch)[0].numpy()
         outcomes = judge(predicted, sequences, END)
         fleet.model.load_state_dict(fleet.row(weights, 0), strict=True)
-        expected: dict[int, Counter[Verdict]] = {}
+        expected: dict[int, Counter[AnswerVerdict]] = {}
         for bucket, tokens, prompt, size in zip(
             sequences.buckets, sequences.tokens, sequences.prompt, sequences.size, strict=True
         ):

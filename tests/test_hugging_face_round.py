@@ -145,20 +145,20 @@ def test_a_model_goes_the_whole_round(way: str, exported: Path, tmp_path: Path) 
     if fit is not None:
         assert "Fitted" in call("extend", "fit", folder, *fitting, *corpus, "--out", fit)
     with_fit = () if fit is None else ("--fit", fit)
-    subject = open_model(folder, CPU)
-    chosen = variant(subject, extensions[1::2], fit)
-    targets = choose_targets(subject.documents("test", exported / "corpus"), CONTEXTS, count=6, scored=32)
+    loaded = open_model(folder, CPU)
+    chosen = variant(loaded, extensions[1::2], fit)
+    targets = choose_targets(loaded.documents("test", exported / "corpus"), CONTEXTS, count=6, scored=32)
     expected = {context: perplexity_at(chosen(context), targets, context).perplexity for context in CONTEXTS}
     told = json.loads(
         call("extend", "perplexity", folder, *with_fit, *extensions, *corpus, "--context", ",".join(map(str, CONTEXTS)),
              "--windows", 6, "--scored", 32, "--json")
     )  # fmt: skip
     assert [row["perplexity"] for row in told] == pytest.approx(list(expected.values()), rel=1e-6)
-    as_trained = perplexity_at(subject.extended([], LONGER), targets, LONGER).perplexity
+    as_trained = perplexity_at(loaded.extended([], LONGER), targets, LONGER).perplexity
     assert abs(as_trained / expected[LONGER] - 1) > 20 * CLOSE, "the extension does something"
 
     # It answers, with the library's own generation and cache as in one pass.
-    documents = KeyDocuments(subject.tokenizer, subject.begins)
+    documents = KeyDocuments(loaded.tokenizer, loaded.begins)
     asked = [
         draw(documents, length, depth, 0, trial) for length in KEY_LENGTHS for depth in (0.1, 0.9) for trial in (0, 1)
     ]
@@ -200,4 +200,4 @@ def test_a_model_goes_the_whole_round(way: str, exported: Path, tmp_path: Path) 
     assert found["perplexities"] == pytest.approx(list(expected.values()), rel=CLOSE)
     assert found["answers"] == answers
     for text, ids in zip(texts, found["texts"], strict=True):
-        assert ids == np.concatenate([subject.begins, subject.tokenizer.encode(text)]).tolist()
+        assert ids == np.concatenate([loaded.begins, loaded.tokenizer.encode(text)]).tolist()

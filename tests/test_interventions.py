@@ -23,16 +23,16 @@ from lengthwise.analysis.exchanges import (
     target_sizes,
 )
 from lengthwise.analysis.knockouts import EVERY_LAYER, KNOCKOUTS, Knockout, Trial, outcomes_of, read_hiding, trials
-from lengthwise.analysis.regions import Region, RegionMaterial, region_material
+from lengthwise.analysis.regions import Region, RegionInputs, region_inputs
 from lengthwise.analysis.separator import knockout_rows
 from lengthwise.kernels.ops import Ops
 from lengthwise.model.decoder import Block, Decoder
 
 
 @pytest.fixture(scope="module")
-def divided() -> RegionMaterial:
+def divided() -> RegionInputs:
     """copy.repeat with 2 + 3 tokens, lengths 2 to 4 seen, 5 to 9 not."""
-    return region_material(a_run(), 4)
+    return region_inputs(a_run(), 4)
 
 
 # Knock-outs
@@ -48,8 +48,8 @@ def read(model: Decoder, tokens_BT: Tensor, hidden_BTS: Tensor, layer: int = EVE
     return read_hiding(model, tokens_BT, hidden_BTS, layer_B, every_place(tokens_BT)).view(*tokens_BT.shape, -1)
 
 
-def some_batch(divided: RegionMaterial) -> tuple[Tensor, Tensor]:
-    batch = list(divided.material.batches())[-2]
+def some_batch(divided: RegionInputs) -> tuple[Tensor, Tensor]:
+    batch = list(divided.inputs.batches())[-2]
     return batch.tokens_BT, divided.of(batch)
 
 
@@ -74,7 +74,7 @@ def by_hand(model: Decoder, tokens_BT: Tensor, hidden: Callable[[int], Tensor]) 
 
 @pytest.mark.parametrize("encoding", ["none", "alibi", "t5", "rotary", "sinusoidal"])
 @torch.no_grad()
-def test_hiding_nothing_changes_nothing(divided: RegionMaterial, encoding: str) -> None:
+def test_hiding_nothing_changes_nothing(divided: RegionInputs, encoding: str) -> None:
     model, (tokens_BT, region_BT) = decoder(encoding=encoding), some_batch(divided)
     torch.testing.assert_close(read(model, tokens_BT, Trial(None).hidden(region_BT)), model(tokens_BT))
 
@@ -82,7 +82,7 @@ def test_hiding_nothing_changes_nothing(divided: RegionMaterial, encoding: str) 
 @pytest.mark.parametrize("layer", [EVERY_LAYER, 0, 1, 2])
 @pytest.mark.parametrize("knockout", KNOCKOUTS, ids=lambda knockout: knockout.name)
 @torch.no_grad()
-def test_what_is_hidden_is_hidden_where_it_should_be(divided: RegionMaterial, knockout: Knockout, layer: int) -> None:
+def test_what_is_hidden_is_hidden_where_it_should_be(divided: RegionInputs, knockout: Knockout, layer: int) -> None:
     model, (tokens_BT, region_BT) = decoder(layers=3), some_batch(divided)
     size = tokens_BT.shape[1]
     hidden_BTS = torch.zeros(len(tokens_BT), size, size, dtype=torch.bool)
@@ -100,7 +100,7 @@ def test_what_is_hidden_is_hidden_where_it_should_be(divided: RegionMaterial, kn
 
 
 @torch.no_grad()
-def test_a_token_that_sees_nothing_but_itself_is_alone(divided: RegionMaterial) -> None:
+def test_a_token_that_sees_nothing_but_itself_is_alone(divided: RegionInputs) -> None:
     model, (tokens_BT, _) = decoder(encoding="none"), some_batch(divided)
     blind = Knockout("everything", Region.TARGET, Region.TARGET).hidden(torch.full_like(tokens_BT, Region.TARGET))
     alone = model(tokens_BT.reshape(-1, 1)).view(*tokens_BT.shape, -1)
@@ -109,7 +109,7 @@ def test_a_token_that_sees_nothing_but_itself_is_alone(divided: RegionMaterial) 
 
 
 @torch.no_grad()
-def test_targets_that_do_not_see_the_source_do_not_depend_on_it(divided: RegionMaterial) -> None:
+def test_targets_that_do_not_see_the_source_do_not_depend_on_it(divided: RegionInputs) -> None:
     """With one layer: with more, the separator may have told them."""
     model, (tokens_BT, region_BT) = decoder(layers=1), some_batch(divided)
     other_BT = torch.where(region_BT == Region.SOURCE, tokens_BT.flip(0), tokens_BT)
@@ -121,7 +121,7 @@ def test_targets_that_do_not_see_the_source_do_not_depend_on_it(divided: RegionM
     assert not torch.allclose(model(tokens_BT)[in_target], model(other_BT)[in_target], atol=1e-3)
 
 
-def test_rows_of_a_batch_have_trials_of_their_own(divided: RegionMaterial) -> None:
+def test_rows_of_a_batch_have_trials_of_their_own(divided: RegionInputs) -> None:
     """All trials at once are what each is alone, and nothing hidden is what the model does by itself."""
     model = decoder()
     tried = trials(2)
@@ -139,7 +139,7 @@ def test_rows_of_a_batch_have_trials_of_their_own(divided: RegionMaterial) -> No
 
 
 @pytest.mark.parametrize("reads", ["first", "last"])
-def test_who_takes_the_count_from_the_separator_ends_as_the_donor_does(divided: RegionMaterial, reads: str) -> None:
+def test_who_takes_the_count_from_the_separator_ends_as_the_donor_does(divided: RegionInputs, reads: str) -> None:
     own, equal, shorter, longer = exchange_rows(counter(reads), divided, a_run().make_tokens().end)
     for group, examples in (("seen", 6), ("unseen", 20)):
         assert (
@@ -151,15 +151,15 @@ def test_who_takes_the_count_from_the_separator_ends_as_the_donor_does(divided: 
     assert [row["donor"] for row in (own, equal, shorter, longer)] == list(DONORS)
 
 
-def test_who_counts_the_source_ends_as_before(divided: RegionMaterial) -> None:
+def test_who_counts_the_source_ends_as_before(divided: RegionInputs) -> None:
     for row in exchange_rows(counter("source"), divided, a_run().make_tokens().end):
         for group in ("seen", "unseen"):
             assert row[group]["as_own"] == row[group]["n"] > 0
 
 
-def test_donors_have_targets_as_asked_and_come_from_their_own_side(divided: RegionMaterial) -> None:
+def test_donors_have_targets_as_asked_and_come_from_their_own_side(divided: RegionInputs) -> None:
     due_E = target_sizes(divided)
-    seen_E = divided.material.length_E <= 4
+    seen_E = divided.inputs.length_E <= 4
     compares: dict[str, Callable[[Any, Any], Any]] = {
         "equal": np.equal, "shorter": np.less, "longer": np.greater,
     }  # fmt: skip
@@ -169,15 +169,15 @@ def test_donors_have_targets_as_asked_and_come_from_their_own_side(divided: Regi
         assert compare(due_E[donor_E], due_E)[takes_E].all()
         assert (seen_E[donor_E] == seen_E)[takes_E].all() and (donor_E != np.arange(len(due_E)))[takes_E].all()
         without = {"equal": [], "shorter": [2, 5], "longer": [4, 9]}[kind]
-        assert (takes_E == ~np.isin(divided.material.length_E, without)).all()
+        assert (takes_E == ~np.isin(divided.inputs.length_E, without)).all()
 
 
 @torch.no_grad()
-def test_an_exchange_replaces_what_layers_read_at_the_separator(divided: RegionMaterial) -> None:
+def test_an_exchange_replaces_what_layers_read_at_the_separator(divided: RegionInputs) -> None:
     """In all layers of a real model: then all that a target knows of the donor is what its separator was."""
     model, (tokens_BT, region_BT) = decoder(), some_batch(divided)
     states = separator_states(model, divided)
-    examples = list(divided.material.batches())[-2].example_B
+    examples = list(divided.inputs.batches())[-2].example_B
     where_BJ = torch.stack([(row == Region.SEPARATOR).nonzero()[:, 0] for row in region_BT])
     every_B = torch.full((len(tokens_BT),), EVERY_LAYER)
 

@@ -13,7 +13,7 @@ from lengthwise.kernels.linear import Linear, multiply
 from lengthwise.kernels.ops import Ops
 from lengthwise.kernels.picking import pick_tokens
 from lengthwise.kernels.side_stream import when_differentiated
-from lengthwise.language.processes import Processes
+from lengthwise.language.processes import ProcessGroup
 from lengthwise.language.whole import AveragedFleet
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
@@ -181,7 +181,7 @@ def test_a_gradient_that_was_to_be_written_and_was_not_is_an_error() -> None:
     assert fleet.gradients(batch_of(2))[1]["blocks.0.feed_forward.product.weight"].any()
 
 
-class ThreeAlike(Processes):
+class ThreeAlike(ProcessGroup):
     """Three processes that all have the same."""
 
     def add_up(self, value: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class ThreeAlike(Processes):
 def test_means_over_processes_that_are_alike_are_those_of_one(style: str, kernels: bool) -> None:
     model = fleet_of(["rotary", "t5"], 1, style).model
     found = []
-    for processes in (Processes(), ThreeAlike(0, 3)):
+    for processes in (ProcessGroup(), ThreeAlike(0, 3)):
         fleet = AveragedFleet(model, CPU, "fp32", processes)
         fleet.initialize([1])
         fleet.kernels = kernels

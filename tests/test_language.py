@@ -27,7 +27,7 @@ from lengthwise.language.corpus import Corpus, split_of
 from lengthwise.language.learner import summed_loss
 from lengthwise.language.model import build_language_model, load_language_model
 from lengthwise.language.passkey_rows import DIGITS, Passkeys, draw_key
-from lengthwise.language.processes import Processes
+from lengthwise.language.processes import ProcessGroup
 from lengthwise.language.settings import LanguageData, LanguageSettings, LanguageTraining, read_count, settings_from
 from lengthwise.language.sharded import ShardedLearner
 from lengthwise.language.steps import TextSteps
@@ -377,7 +377,7 @@ def test_the_order_depends_on_seed_and_step_alone() -> None:
         for name in ("tokens_KNRT", "segments_KNRT", "positions_KNRT", "targets_KNP", "predicting_KNP"):
             np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[first:end])
     assert (Windows(arrangement, seed=4).batches(0, 12, rows=6).tokens_KNRT != whole.tokens_KNRT).any()
-    halves = [windows.batches(0, 12, 6, Processes(number, 2).part(6)) for number in range(2)]
+    halves = [windows.batches(0, 12, 6, ProcessGroup(number, 2).part(6)) for number in range(2)]
     np.testing.assert_array_equal(np.concatenate([h.tokens_KNRT for h in halves], axis=2), whole.tokens_KNRT)
     assert whole.tokens == (whole.targets_KNP != NO_TARGET).sum()
     epochs = [windows.rows(np.arange(len(arrangement)) + epoch * len(arrangement)).tokens_RT for epoch in (0, 1)]
@@ -661,9 +661,9 @@ def test_a_context_longer_than_any_document_is_an_error(corpus: Path, tmp_path: 
 
 def test_a_broken_step_of_a_sharded_model_is_left_out(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = small()
-    source = TextSteps(settings, store, Processes())
+    source = TextSteps(settings, store, ProcessGroup())
     model = build_language_model(settings, store.tokenizer.rows)
-    learner = ShardedLearner(model, settings, Processes(), torch.device("cpu"))
+    learner = ShardedLearner(model, settings, ProcessGroup(), torch.device("cpu"))
     try:
         learner.run(source.steps(0, 2))
         before = learner.weights()
@@ -754,7 +754,7 @@ def test_what_one_process_cannot_do_is_said_in_a_line(tmp_path: Path) -> None:
 
 def test_rows_that_cannot_be_divided_are_an_error() -> None:
     with pytest.raises(UserError, match=r"8 rows of a step .* cannot be divided among 3 processes"):
-        Processes(0, 3).part(8)
+        ProcessGroup(0, 3).part(8)
 
 
 @pytest.mark.slow
@@ -781,12 +781,12 @@ def test_kernels_in_a_process_of_their_own() -> None:
 def test_interpreted_kernels_take_the_same_steps(store: TokenStore, encoding: Any, context: int, rows: int) -> None:
     """What a GPU runs, rows with padding among them, against PyTorch."""
     settings = small(encoding=encoding, data__context=context, training__batch_tokens=rows * context)
-    source = TextSteps(settings, store, Processes())
+    source = TextSteps(settings, store, ProcessGroup())
     padded = [step for step in range(24) if (source.windows.batches(step, step + 1, rows).targets_KNP < 0).any()]
     ends = []
     for kernels in (False, True):
         model = build_language_model(settings, store.tokenizer.rows)
-        learner = WholeLearner(model, settings, Processes(), torch.device("cpu"), lambda text: None)
+        learner = WholeLearner(model, settings, ProcessGroup(), torch.device("cpu"), lambda text: None)
         learner.fleet.kernels = kernels
         measured = [learner.run(source.steps(step, step + 1)).read()[0] for step in (padded[0], padded[0] + 1)]
         validation = Arrangement(store.documents("validation"), context, 0)

@@ -193,6 +193,37 @@ def test_the_extended_pair_does_what_its_page_says(tmp_path: Path) -> None:
     )
 
 
+PLUG_INS = ("tasks", "encodings", "placements", "extensions", "mixers", "executors", "trackers")
+"""Rooms in which a class goes by the name that studies and commands give it."""
+
+
+def test_a_name_means_one_class() -> None:
+    """So that a reader who looks for a name finds the thing."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0]
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and room not in PLUG_INS:
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    tiles = found.pop("Tiles")  # how a kernel cuts its work: of each kernel its own
+    assert all(path.startswith("kernels/") for path in tiles)
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_nobody_asks_what_a_class_overrides_or_changes_it() -> None:
+    """What a component does is in what it declares: no methods compared, no class exchanged or made while running."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in ("__class__", "__bases__", "__func__"), f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "type":
+                assert len(node.args) == 1, f"{path}:{node.lineno} makes a class"
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+                for side in (node.left, *node.comparators):
+                    made = isinstance(side, ast.Attribute) and isinstance(side.value, ast.Call)
+                    assert not (made and getattr(side.value.func, "id", "") == "type"), f"{path}:{node.lineno}"
+
+
 def test_every_module_says_what_it_is() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text()

@@ -1,4 +1,4 @@
-"""Regions of sequences: which token is prefix, source, separator, target, for every task and whatever its tokens."""
+"""Regions of sequences: which token is prefix, adapter, separator, target, for every task and whatever its tokens."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from conftest import small_study
 from test_tokens import bytes_tokenizer, examples_of
 
 from lengthwise import registry
-from lengthwise.analysis.regions import REGIONS, Region, has_separator, region_material, regions_of
+from lengthwise.analysis.regions import REGIONS, Region, has_separator, region_inputs, regions_of
 from lengthwise.data.examples import Examples, Part, assemble
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import kept_parts, render
@@ -45,9 +45,9 @@ def expected_texts(task: Task, examples: Examples, anchor: bool = True) -> list[
     found = []
     for i in range(len(examples)):
         prompt, target = task.text(examples, i)
-        first, _, source = prompt.removesuffix("[SEP]").strip().partition(" ")
+        first, _, adapter = prompt.removesuffix("[SEP]").strip().partition(" ")
         assert prompt.endswith("[SEP]")
-        found.append([first if anchor else "", source, "[SEP]", target])
+        found.append([first if anchor else "", adapter, "[SEP]", target])
     return found
 
 
@@ -125,22 +125,22 @@ def test_an_empty_target_is_its_end_alone() -> None:
 def test_material_has_the_regions_of_its_own_sequences() -> None:
     task = {"name": "copy.repeat", "symbols": 20, "prefix_tokens": 2, "separator_tokens": 3}
     (run, *_) = small_study(tasks=[task]).runs()
-    divided = region_material(run, 4)
-    sequences = divided.material.sequences
+    divided = region_inputs(run, 4)
+    sequences = divided.inputs.sequences
     assert divided.region_ET.shape == sequences.tokens.shape
-    assert (divided.source_E == divided.material.length_E).all() and set(divided.separator_E) == {3}
-    for batch in divided.material.batches():
+    assert (divided.source_E == divided.inputs.length_E).all() and set(divided.separator_E) == {3}
+    for batch in divided.inputs.batches():
         region_BT = divided.of(batch)
         assert region_BT.shape == batch.tokens_BT.shape and (region_BT != Region.PADDING).all()
         source = batch.tokens_BT[region_BT == Region.SOURCE].reshape(len(region_BT), -1)
         target = batch.tokens_BT[region_BT == Region.TARGET].reshape(len(region_BT), -1)
         assert (source == target[:, :-1]).all(), "one symbol, as often"
-    prompts = {split: {tuple(row) for row in _prompts(region_material(run, 99, [3], split))} for split in Split}
+    prompts = {split: {tuple(row) for row in _prompts(region_inputs(run, 99, [3], split))} for split in Split}
     assert not prompts[Split.TRAIN] & prompts[Split.TEST], "what probes are fitted to is held out from what they see"
 
 
 def _prompts(divided: object) -> list[list[int]]:
-    sequences = divided.material.sequences  # type: ignore[attr-defined]
+    sequences = divided.inputs.sequences  # type: ignore[attr-defined]
     return [ids[:size].tolist() for ids, size in zip(sequences.tokens, sequences.prompt, strict=True)]
 
 
@@ -149,7 +149,7 @@ def test_tasks_without_separator_are_told_apart() -> None:
     (run, *_) = small_study(tasks=["parity"], data=data).runs()
     assert not has_separator(run)
     with pytest.raises(UserError, match=r"parity do not end with a separator \[SEP\]"):
-        region_material(run, 2)
+        region_inputs(run, 2)
 
 
 @pytest.mark.slow
@@ -157,4 +157,4 @@ def test_a_tokenizer_that_leaves_no_token_to_the_separator_is_refused(tmp_path: 
     bytes_tokenizer(tmp_path / "bytes.json", crossing=True)
     (run, *_) = small_study(tasks=["scan"], data={"examples": 0, "tokens": str(tmp_path / "bytes.json")}).runs()
     with pytest.raises(UserError, match="no token of their own"):
-        region_material(run, 2, [3])
+        region_inputs(run, 2, [3])

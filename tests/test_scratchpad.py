@@ -11,7 +11,7 @@ from lengthwise import registry
 from lengthwise.data.examples import STEP_PARTS, Part, assemble
 from lengthwise.data.scratchpad import PUBLISHED, Scratchpad, answer_of, parse
 from lengthwise.data.sequences import render
-from lengthwise.evaluation.answers import Verdict, answer_in, judge_text
+from lengthwise.evaluation.answers import AnswerVerdict, answer_in, judge_text
 from lengthwise.seeding import stream
 from lengthwise.tasks.choosing import make_task
 from lengthwise.tasks.task import Span, Task
@@ -160,7 +160,7 @@ def test_the_sum_of_two_digits_is_one_word_and_what_is_left_of_a_number_is_a_num
 def test_gold_text_of_every_format_scores(name: str, scratchpad: str) -> None:
     task, golds = gold_targets(name, scratchpad)
     for gold in golds:
-        assert judge_text(task, Scratchpad(scratchpad), gold, gold) is Verdict.RIGHT
+        assert judge_text(task, Scratchpad(scratchpad), gold, gold) is AnswerVerdict.RIGHT
 
 
 @pytest.mark.slow
@@ -268,16 +268,16 @@ def test_near_misses_score_nothing_and_say_why(name: str, scratchpad: str) -> No
     other = next(g for g in golds if answer_in(task, chosen, vocabulary.decode(g[:-1])) != mine)
     thus = place_of(task, gold, "Thus,")
     wrong = np.concatenate([gold[:thus], other[place_of(task, other, "Thus,") :]])
-    assert judge_text(task, chosen, wrong, gold) is Verdict.WRONG_ANSWER
-    assert judge_text(task, chosen, gold[:-1], gold) is Verdict.DID_NOT_STOP
-    assert judge_text(task, chosen, gold[:0], gold) is Verdict.DID_NOT_STOP
+    assert judge_text(task, chosen, wrong, gold) is AnswerVerdict.WRONG_ANSWER
+    assert judge_text(task, chosen, gold[:-1], gold) is AnswerVerdict.DID_NOT_STOP
+    assert judge_text(task, chosen, gold[:0], gold) is AnswerVerdict.DID_NOT_STOP
     extra = np.concatenate([gold[:-1], gold[-2:]])
-    assert judge_text(task, chosen, extra, gold) is Verdict.UNPARSED
+    assert judge_text(task, chosen, extra, gold) is AnswerVerdict.UNPARSED
     cut = np.append(gold[: thus - 3], vocabulary.end)
-    assert judge_text(task, chosen, cut, gold) is Verdict.UNPARSED
+    assert judge_text(task, chosen, cut, gold) is AnswerVerdict.UNPARSED
     never_over = np.delete(gold, thus)
-    assert judge_text(task, chosen, never_over, gold) is Verdict.UNPARSED
-    assert judge_text(task, chosen, np.append(gold[: thus + 1], vocabulary.end), gold) is Verdict.UNPARSED
+    assert judge_text(task, chosen, never_over, gold) is AnswerVerdict.UNPARSED
+    assert judge_text(task, chosen, np.append(gold[: thus + 1], vocabulary.end), gold) is AnswerVerdict.UNPARSED
 
 
 @pytest.mark.slow
@@ -301,7 +301,7 @@ def test_a_right_answer_counts_whatever_comes_before_it(name: str, scratchpad: s
     }
     for written in before.values():
         text = np.concatenate([written, rest])
-        assert judge_text(task, chosen, text, gold) is Verdict.RIGHT
+        assert judge_text(task, chosen, text, gold) is AnswerVerdict.RIGHT
     broken = np.concatenate([before["a spare symbol"], rest[:-1]])
     assert parse(vocabulary.decode(broken), chosen, task.step_parts) is None
 
@@ -311,7 +311,7 @@ def test_an_answer_alone_counts_and_ends_where_the_steps_end_again(name: str) ->
     task, golds = gold_targets(name, "full")
     gold = golds[0]
     over = place_of(task, gold, "Thus,") - 1
-    assert judge_text(task, FULL, gold[over + 2 :], gold) is Verdict.RIGHT, "nothing says that there were steps"
+    assert judge_text(task, FULL, gold[over + 2 :], gold) is AnswerVerdict.RIGHT, "nothing says that there were steps"
     texts = [task.vocabulary.decode(each[:-1]) for each in golds]
     first, second = texts[0], next(text for text in texts if answer_of(text) != answer_of(texts[0]))
     assert answer_of(f"{first} . Thus, {answer_of(second)}") == answer_of(first)

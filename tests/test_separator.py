@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from lengthwise.analysis.count_probes import count_rows, place_names, place_tokens
 from lengthwise.analysis.model_adapter import DecoderAdapter
-from lengthwise.analysis.probe_scores import Scores
-from lengthwise.analysis.regions import REGIONS, Region, RegionMaterial, region_material
+from lengthwise.analysis.probe_scores import ProbeScores
+from lengthwise.analysis.regions import REGIONS, Region, RegionInputs, region_inputs
 from lengthwise.analysis.separator import at_initial_weights, attention_rows
 from lengthwise.cli.main import app
 from lengthwise.data.splits import Split
@@ -30,21 +30,21 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def divided() -> RegionMaterial:
+def divided() -> RegionInputs:
     """copy.repeat with 2 + 3 tokens, lengths 2 to 4 seen, 5 to 9 not."""
-    return region_material(a_run(), 4)
+    return region_inputs(a_run(), 4)
 
 
 # Attention
 
 
-def test_even_attention_has_the_shares_of_its_regions(divided: RegionMaterial) -> None:
+def test_even_attention_has_the_shares_of_its_regions(divided: RegionInputs) -> None:
     """Counted by hand: a target token that k of the target stand before sees 2 + n + 3 + k + 1 tokens."""
     rows = attention_rows(DecoderAdapter(even_decoder(a_run()), "even"), divided)
     assert [(row["queries"], row["layer"], row["head"]) for row in rows] == [("target", 1, 1), ("separator", 1, 1)]
     target, separator = rows
     for group, lengths in (("seen", range(2, 5)), ("unseen", range(5, 10))):
-        examples = {n: int((divided.material.length_E == n).sum()) for n in lengths}
+        examples = {n: int((divided.inputs.length_E == n).sum()) for n in lengths}
         seen = [(n, k) for n in lengths for _ in range(examples[n]) for k in range(n)]
         expected = {
             "prefix": np.mean([2 / (n + k + 6) for n, k in seen]),
@@ -64,7 +64,7 @@ def test_even_attention_has_the_shares_of_its_regions(divided: RegionMaterial) -
     assert by_length["separator"][1] == pytest.approx(np.mean([3 / (9 + k) for k in range(3)]), abs=2e-5)
 
 
-def test_shares_are_those_of_the_maps(divided: RegionMaterial) -> None:
+def test_shares_are_those_of_the_maps(divided: RegionInputs) -> None:
     """Against loops over the maps of a model whose heads differ."""
     model = decoder()
     rows = attention_rows(DecoderAdapter(model, "random"), divided)
@@ -72,12 +72,12 @@ def test_shares_are_those_of_the_maps(divided: RegionMaterial) -> None:
     assert all(sum(row["unseen"][region.title] for region in REGIONS) == pytest.approx(1, abs=1e-4) for row in rows)
     assert len({row["unseen"]["separator"] for row in rows}) == 8
     sums, queries = np.zeros((2, 2, 4)), 0
-    for batch in divided.material.batches():
+    for batch in divided.inputs.batches():
         trace = Trace()
         with torch.no_grad():
             model(batch.tokens_BT, trace=trace)
         for b, (length, regions) in enumerate(zip(batch.length_B.tolist(), divided.of(batch).tolist(), strict=True)):
-            if divided.material.seen(divided.material.lengths[length]):
+            if divided.inputs.seen(divided.inputs.lengths[length]):
                 continue
             for t, region in list(enumerate(regions))[:-1]:  # the end predicts nothing
                 if region == Region.TARGET:
@@ -92,7 +92,7 @@ def test_shares_are_those_of_the_maps(divided: RegionMaterial) -> None:
 
 
 def test_lengths_of_one_kind_leave_the_other_out() -> None:
-    row = attention_rows(DecoderAdapter(decoder(), "random"), region_material(a_run(), 2, [3, 4]))[0]
+    row = attention_rows(DecoderAdapter(decoder(), "random"), region_inputs(a_run(), 2, [3, 4]))[0]
     assert row["unseen"] is None and row["even"]["unseen"] is None and row["seen"]["examples"] == 4
 
 
@@ -108,7 +108,7 @@ def test_places_of_probes_are_the_tokens_beside_and_in_the_separator() -> None:
 def test_a_planted_count_is_found_and_goes_on_and_nothing_is_found_where_there_is_none() -> None:
     """The model knows the position of every token after its layer, and so, at the separator, how many came before."""
     run = a_run()
-    fitting, asking = region_material(run, 99, [2, 3, 4], Split.TRAIN), region_material(run, 20)
+    fitting, asking = region_inputs(run, 99, [2, 3, 4], Split.TRAIN), region_inputs(run, 20)
     rows = count_rows(DecoderAdapter(even_decoder(run), "knows"), fitting, asking)
     assert len(rows) == 2 * 5, "streams, places"
     assert {row["fitted_to"] for row in rows} == {3 * 16} and {row["counted_up_to"] for row in rows} == {4}
@@ -129,7 +129,7 @@ def test_a_planted_count_is_found_and_goes_on_and_nothing_is_found_where_there_i
 def test_correlation_is_the_usual_one() -> None:
     generator = np.random.default_rng(0)
     y, noise = generator.integers(2, 9, size=50).astype(float), generator.normal(size=50)
-    scores = Scores(2, 3, CPU)
+    scores = ProbeScores(2, 3, CPU)
     scores.add(0, torch.zeros(50, dtype=torch.long), torch.tensor(y), torch.tensor(7 - 2 * y + noise))
     scores.add(1, torch.zeros(50, dtype=torch.long), torch.tensor(y), torch.full((50,), 3.3, dtype=torch.float64))
     assert scores.correlation(0, 0, 1) == pytest.approx(np.corrcoef(y, 7 - 2 * y + noise)[0, 1], abs=1e-4)

@@ -13,7 +13,7 @@ from lengthwise import door
 from lengthwise.errors import RunError, UserError
 from lengthwise.executors.local import run_study, unfinished_runs
 from lengthwise.records import directory as directories
-from lengthwise.records.directory import Claim, StudyDirectory
+from lengthwise.records.directory import FleetClaim, StudyDirectory
 from lengthwise.records.files import write_json
 from lengthwise.records.rows import Results, collect, load_results
 from lengthwise.training import plan as planning
@@ -24,7 +24,7 @@ BOTH = small_study(encodings=["none"])
 ONE = small_study(encodings=["none"], seeds=[1])
 
 
-def claimed(folder: Path) -> Claim:
+def claimed(folder: Path) -> FleetClaim:
     """The only fleet that was begun, as if another process worked on it."""
     (fleet,) = (folder / "fleets").iterdir()
     claim = StudyDirectory(folder).claim(fleet.name)

@@ -10,7 +10,7 @@ import torch
 from drawings import assert_same_drawing
 
 from lengthwise.analysis import theory
-from lengthwise.analysis.theory import BYPASSED, FP32, FP64, IGNORED, NO_FIRST_TOKEN, Case
+from lengthwise.analysis.theory import BYPASSED, FP32, FP64, IGNORED, NO_FIRST_TOKEN, TheoremCase
 from lengthwise.analysis.theory_picture import absolute_figure, relative_figure
 from lengthwise.cli import main
 from lengthwise.model.build import Lengths, build, initialize
@@ -34,7 +34,7 @@ def traced(model: Decoder, tokens_BT: torch.Tensor) -> Trace:
     return trace
 
 
-def check_absolute(length: int, vocabulary: int, case: Case, seed: int = 0) -> None:
+def check_absolute(length: int, vocabulary: int, case: TheoremCase, seed: int = 0) -> None:
     inverse_T, position_T = theory.absolute_readings(length, vocabulary, case, seed)
     for t in range(1, length + 1):
         assert inverse_T[t - 1].item() == pytest.approx(1 / t, rel=1e-15 if case.precision == "fp64" else 1.2e-7)
@@ -44,30 +44,30 @@ def check_absolute(length: int, vocabulary: int, case: Case, seed: int = 0) -> N
 @HOLDING
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("vocabulary", [2, 50])
-def test_the_first_layer_writes_position(length: int, vocabulary: int, case: Case) -> None:
+def test_the_first_layer_writes_position(length: int, vocabulary: int, case: TheoremCase) -> None:
     check_absolute(length, vocabulary, case, seed=length)
 
 
 @HOLDING
-def test_the_first_layer_writes_position_up_to_4096(case: Case) -> None:
+def test_the_first_layer_writes_position_up_to_4096(case: TheoremCase) -> None:
     check_absolute(4096, 1000, case)
 
 
 @HOLDING
 @pytest.mark.parametrize("length", LENGTHS)
-def test_later_logits_are_content_less_distance(length: int, case: Case) -> None:
+def test_later_logits_are_content_less_distance(length: int, case: TheoremCase) -> None:
     result = theory.verify_relative(length, 50, case, seed=length)
     assert result.logit_error <= ROUNDING[case.precision] * length
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [FP64, BYPASSED], ids=lambda case: case.name)
-def test_later_logits_are_content_less_distance_up_to_4096(case: Case) -> None:
+def test_later_logits_are_content_less_distance_up_to_4096(case: TheoremCase) -> None:
     assert theory.verify_relative(4096, 50, case).logit_error <= ROUNDING[case.precision] * 4096
 
 
 @pytest.mark.parametrize("case", [FP32, BYPASSED], ids=lambda case: case.name)
-def test_what_the_decoder_itself_reports(case: Case) -> None:
+def test_what_the_decoder_itself_reports(case: TheoremCase) -> None:
     """Weights and logits of a traced pass, beside sums written out entry by entry."""
     length = 7
     model = theory.relative_decoder(length, 5, case)

@@ -26,7 +26,7 @@ from lengthwise.encodings.choice import read_encoding, words_of
 from lengthwise.equation import text_of
 from lengthwise.presets import PRESETS
 from lengthwise.records import published
-from lengthwise.records.claims import Claim, Number, judge_claim
+from lengthwise.records.claims import Claim, PublishedNumber, judge_claim
 from lengthwise.records.comparison import ComparedCell, Comparison, compare, score
 from lengthwise.records.completeness import missing
 from lengthwise.records.findings import load_analysis, read_findings
@@ -547,7 +547,7 @@ def claims() -> list[ShownClaim]:
     return found
 
 
-def _told(number: Number) -> str:
+def _told(number: PublishedNumber) -> str:
     sign = "≥ " if number.at_least is not None else "≤ " if number.at_most is not None else ""
     return f"{sign}{number.value:{'+.3f' if number.minus else '.3f'}}"
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import track
 
 from lengthwise.analysis import separator_tables, tables
-from lengthwise.analysis.analyzed_runs import AnalyzedRun, Pair, analyzed_runs, pairs
+from lengthwise.analysis.analyzed_runs import AnalyzedRun, RunPair, analyzed_runs, pairs
 from lengthwise.analysis.failures import anatomy, outcomes_of
-from lengthwise.analysis.inputs import Material, repeated_material, task_material, text_material
+from lengthwise.analysis.inputs import Inputs, repeated_inputs, task_inputs, text_inputs
 from lengthwise.analysis.measuring import distance_rows, example_maps, head_rows, probe_rows
 from lengthwise.analysis.model_adapter import (
     DecoderAdapter,
@@ -57,7 +57,7 @@ Unit = TypeVar("Unit")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AnalysisRequest:
     """What was asked for."""
 
     runs: Path
@@ -83,7 +83,7 @@ class Wanted:
 class Analysis:
     """One call: what it wants, what it found."""
 
-    def __init__(self, wanted: Wanted, messages: Console) -> None:
+    def __init__(self, wanted: AnalysisRequest, messages: Console) -> None:
         self.wanted, self.messages = wanted, messages
         self.device = choose_device(wanted.device)
         self.lengths = parse_lengths(wanted.lengths)
@@ -92,7 +92,7 @@ class Analysis:
         self.folder = AnalysisFolder(wanted.out or default)
         self.rows: dict[str, list[Row]] = {}
         """Kind of analysis -> its rows."""
-        self._materials: dict[tuple[str, int], Material] = {}
+        self._inputs: dict[tuple[str, int], Inputs] = {}
         self._separator = SeparatorAnalysis(self.lengths)
         self._reference: tuple[str, DecoderAdapter] | None = None
         strangers = {"--with": wanted.other, "--text": wanted.text, "--trained": wanted.trained}
@@ -105,7 +105,7 @@ class Analysis:
         if self.of_hugging_face:
             rows = self._hugging_face_distance(kind)
         else:
-            chosen = self._subjects()
+            chosen = self._chosen_runs()
             found = pairs(chosen, self.wanted.reference, self.wanted.across_seeds)
             with self._threads(chosen):
                 rows = self._each(found, kind, lambda pair: self._pair(kind, pair))
@@ -119,7 +119,7 @@ class Analysis:
         if self.of_hugging_face:
             self._hugging_face(kinds)
         else:
-            chosen = self._subjects()
+            chosen = self._chosen_runs()
             if any(kind in SEPARATOR_KINDS for kind in kinds):
                 chosen = self._with_separator(chosen)
             first_seeds = {(s.run.title, s.run.encoding.label): s.unit for s in reversed(chosen)}
@@ -140,7 +140,7 @@ class Analysis:
     def _threads(chosen: Sequence[AnalyzedRun]) -> AbstractContextManager[None]:
         return one_thread() if max(s.run.model.width for s in chosen) < WIDE else nullcontext()
 
-    def _subjects(self) -> list[AnalyzedRun]:
+    def _chosen_runs(self) -> list[AnalyzedRun]:
         return analyzed_runs(self.wanted.runs, self.wanted.only, self.wanted.checkpoint)
 
     def _with_separator(self, chosen: Sequence[AnalyzedRun]) -> list[AnalyzedRun]:
@@ -149,30 +149,30 @@ class Analysis:
             self.messages.print(f"left out, no separator: {', '.join(others)}", highlight=False, markup=False)
         return found
 
-    def _material(self, subject: AnalyzedRun, kind: str) -> Material:
-        key = subject.run.title, self._count(kind)
-        if key not in self._materials:
-            self._materials[key] = task_material(subject.run, key[1], self.lengths)
-        return self._materials[key]
+    def _inputs_of(self, analyzed: AnalyzedRun, kind: str) -> Inputs:
+        key = analyzed.run.title, self._count(kind)
+        if key not in self._inputs:
+            self._inputs[key] = task_inputs(analyzed.run, key[1], self.lengths)
+        return self._inputs[key]
 
-    def _pair(self, kind: str, pair: Pair) -> list[Row]:
+    def _pair(self, kind: str, pair: RunPair) -> list[Row]:
         unit, asked = f"{pair.model.fingerprint}-{pair.reference.unit}", self._asked("distance")
         rows = self._found(kind, unit, asked)
         if rows is not None:
             return rows
-        material = self._material(pair.model, "distance")
+        inputs = self._inputs_of(pair.model, "distance")
         if self._reference is None or self._reference[0] != pair.reference.unit:
             self._reference = pair.reference.unit, pair.reference.open(self.device)
         model, reference = pair.model.open(self.device), self._reference[1]
-        for source in (model, reference):
-            material.require_positions(source.name, source.last_position)
+        for adapter in (model, reference):
+            inputs.require_positions(adapter.name, adapter.last_position)
         about = {
             **pair.model.identity,
             "reference": pair.reference.run.encoding.label,
             "reference_run": pair.reference.fingerprint,
             "reference_seed": pair.reference.run.seed,
         }
-        return self._distance(kind, unit, asked, about, model, reference, material)
+        return self._distance(kind, unit, asked, about, model, reference, inputs)
 
     def _distance(
         self,
@@ -182,26 +182,26 @@ class Analysis:
         about: Row,
         model: ModelAdapter,
         reference: ModelAdapter,
-        material: Material,
+        inputs: Inputs,
     ) -> list[Row]:
         about = {**about, "variant": kind, "layers": model.layers}
-        found = distance_rows(model, reference, material, self.wanted.as_published)
+        found = distance_rows(model, reference, inputs, self.wanted.as_published)
         rows = [{**about, **row} for row in found]
         clear_leftovers(self.folder.path / kind)
         self.folder.write(kind, unit, asked, rows)
         return rows
 
-    def _run(self, kinds: Sequence[str], subject: AnalyzedRun, keeps_maps: bool) -> list[Row]:
-        source: DecoderAdapter | None = None
+    def _run(self, kinds: Sequence[str], analyzed: AnalyzedRun, keeps_maps: bool) -> list[Row]:
+        adapter: DecoderAdapter | None = None
         for kind in kinds:
-            rows = self._found(kind, subject.unit, self._asked(kind), maps=kind == "heads" and keeps_maps)
+            rows = self._found(kind, analyzed.unit, self._asked(kind), maps=kind == "heads" and keeps_maps)
             if rows is None:
-                source = source or subject.open(self.device)
-                rows = [{**subject.identity, **row} for row in self._rows(kind, subject, source)]
+                adapter = adapter or analyzed.open(self.device)
+                rows = [{**analyzed.identity, **row} for row in self._rows(kind, analyzed, adapter)]
                 if kind == "heads" and keeps_maps:
-                    maps = {**subject.identity, "examples": example_maps(source, self._material(subject, kind))}
-                    self.folder.write_maps(subject.unit, maps)
-                self.folder.write(kind, subject.unit, self._asked(kind), rows)
+                    maps = {**analyzed.identity, "examples": example_maps(adapter, self._inputs_of(analyzed, kind))}
+                    self.folder.write_maps(analyzed.unit, maps)
+                self.folder.write(kind, analyzed.unit, self._asked(kind), rows)
             self.rows[kind] += rows
         return []
 
@@ -219,20 +219,20 @@ class Analysis:
             return None
         return rows
 
-    def _rows(self, kind: str, subject: AnalyzedRun, source: DecoderAdapter) -> list[Row]:
+    def _rows(self, kind: str, analyzed: AnalyzedRun, adapter: DecoderAdapter) -> list[Row]:
         if kind in SEPARATOR_KINDS:
-            return self._separator.rows(kind, subject, source, self._count(kind))
-        material = self._material(subject, kind)
-        material.require_positions(source.name, source.last_position)
+            return self._separator.rows(kind, analyzed, adapter, self._count(kind))
+        inputs = self._inputs_of(analyzed, kind)
+        inputs.require_positions(adapter.name, adapter.last_position)
         if kind == "heads":
-            return head_rows(source, material)
+            return head_rows(adapter, inputs)
         if kind == "probes":
-            until = _accuracy_holds_until(subject, material)
-            return [{**row, "accuracy_holds_until": until} for row in probe_rows(source, material)]
-        longest = task_material(subject.run, 100, [material.longest_trained]).sequences
-        outcomes = outcomes_of(source, material, subject.run.make_tokens().end)
-        found = anatomy(outcomes, material.length_E, int((longest.size - longest.prompt).max()))
-        return [{**row, "seen": material.seen(row["length"])} for row in found]
+            until = _accuracy_holds_until(analyzed, inputs)
+            return [{**row, "accuracy_holds_until": until} for row in probe_rows(adapter, inputs)]
+        longest = task_inputs(analyzed.run, 100, [inputs.longest_trained]).sequences
+        outcomes = outcomes_of(adapter, inputs, analyzed.run.make_tokens().end)
+        found = anatomy(outcomes, inputs.length_E, int((longest.size - longest.prompt).max()))
+        return [{**row, "seen": inputs.seen(row["length"])} for row in found]
 
     # Of Hugging Face models.
 
@@ -241,18 +241,18 @@ class Analysis:
             raise UserError("failures are counted on the task of a study; a Hugging Face model has none")
         if any(kind in SEPARATOR_KINDS for kind in kinds):
             raise UserError("a separator is part of the tasks of a study; a Hugging Face model has none")
-        source = open_hugging_face(self.wanted.runs, self.device)
+        adapter = open_hugging_face(self.wanted.runs, self.device)
         for kind in kinds:
             asked = {**self._asked(kind), "model": str(self.wanted.runs.resolve())}
-            rows = self._found(kind, source.name, asked, maps=kind == "heads")
+            rows = self._found(kind, adapter.name, asked, maps=kind == "heads")
             if rows is None:
-                material = self._text(source, kind)
-                found = head_rows(source, material) if kind == "heads" else probe_rows(source, material)
-                rows = [{**self._identity(source), **row} for row in found]
+                inputs = self._text(adapter, kind)
+                found = head_rows(adapter, inputs) if kind == "heads" else probe_rows(adapter, inputs)
+                rows = [{**self._identity(adapter), **row} for row in found]
                 if kind == "heads":
-                    maps = {**self._identity(source), "examples": example_maps(source, material)}
-                    self.folder.write_maps(source.name, maps)
-                self.folder.write(kind, source.name, asked, rows)
+                    maps = {**self._identity(adapter), "examples": example_maps(adapter, inputs)}
+                    self.folder.write_maps(adapter.name, maps)
+                self.folder.write(kind, adapter.name, asked, rows)
             self.rows[kind] += rows
 
     def _hugging_face_distance(self, kind: str) -> list[Row]:
@@ -263,29 +263,29 @@ class Analysis:
             raise UserError(
                 f"{model.name} and {reference.name} do not have the same tokens, so cannot read the same text"
             )
-        material = self._text(model, "distance")
-        material.require_positions(reference.name, reference.last_position)
+        inputs = self._text(model, "distance")
+        inputs.require_positions(reference.name, reference.last_position)
         about = {**self._identity(model), "reference": reference.name, "reference_run": str(self.wanted.other)}
         unit, asked = f"{model.name}-{reference.name}", {**self._asked("distance"), "other": str(self.wanted.other)}
-        return self._distance(kind, unit, asked, about, model, reference, material)
+        return self._distance(kind, unit, asked, about, model, reference, inputs)
 
-    def _identity(self, source: HuggingFaceAdapter) -> Row:
+    def _identity(self, adapter: HuggingFaceAdapter) -> Row:
         what = str(self.wanted.text) if self.wanted.text else "random tokens said twice"  # recorded so
-        return {"run": str(self.wanted.runs), "task": what, "encoding": source.name, "seed": 0, "checkpoint": "last"}
+        return {"run": str(self.wanted.runs), "task": what, "encoding": adapter.name, "seed": 0, "checkpoint": "last"}
 
-    def _text(self, source: HuggingFaceAdapter, kind: str) -> Material:
+    def _text(self, adapter: HuggingFaceAdapter, kind: str) -> Inputs:
         lengths = self.lengths or list(TEXT_LENGTHS)
         trained = self.wanted.trained or max(1, max(lengths) // 2)
         count = self._count(kind)
         if self.wanted.text is None:
-            material = repeated_material(source.vocabulary, count, lengths, trained)
+            inputs = repeated_inputs(adapter.vocabulary, count, lengths, trained)
         else:
             from lengthwise.hub.loading import open_tokenizer
 
             tokenizer = open_tokenizer(self.wanted.runs)
-            material = text_material(self.wanted.text, tokenizer, count, lengths, trained)
-        material.require_positions(source.name, source.last_position)
-        return material
+            inputs = text_inputs(self.wanted.text, tokenizer, count, lengths, trained)
+        inputs.require_positions(adapter.name, adapter.last_position)
+        return inputs
 
     def _count(self, kind: str) -> int:
         return self.wanted.count or COUNTS[kind]
@@ -298,11 +298,11 @@ class Analysis:
         return asked
 
 
-def _accuracy_holds_until(subject: AnalyzedRun, material: Material) -> Row | None:
+def _accuracy_holds_until(analyzed: AnalyzedRun, inputs: Inputs) -> Row | None:
     """A length, and the tokens of its longest example among those at hand."""
-    length = subject.accuracy_holds_until()
-    shorter = material.length_E <= (length or 0)
-    return {"length": length, "tokens": int(material.sequences.size[shorter].max())} if shorter.any() else None
+    length = analyzed.accuracy_holds_until()
+    shorter = inputs.length_E <= (length or 0)
+    return {"length": length, "tokens": int(inputs.sequences.size[shorter].max())} if shorter.any() else None
 
 
 def parse_lengths(text: str) -> list[int]:

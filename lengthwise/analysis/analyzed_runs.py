@@ -74,9 +74,9 @@ class AnalyzedRun:
 
 def analyzed_runs(path: Path, only: str = "", checkpoint: str = "last") -> list[AnalyzedRun]:
     """The finished runs in a study's folder, in the order of the study."""
-    subjects = (_subject(directory, checkpoint) for directory in finished_directories(path))
-    found = {subject.run.name: subject for subject in subjects}
-    chosen = [found[run.name] for run in select([subject.run for subject in found.values()], only)]
+    opened = (_analyzed_run(directory, checkpoint) for directory in finished_directories(path))
+    found = {analyzed.run.name: analyzed for analyzed in opened}
+    chosen = [found[run.name] for run in select([analyzed.run for analyzed in found.values()], only)]
     if not chosen:
         raise UserError(f"--only {only!r} leaves no finished run of {path}")
     declared = read_json(path / "study.json", STUDY).get("encoding_order", []) if (path / "study.json").exists() else []
@@ -87,7 +87,7 @@ def analyzed_runs(path: Path, only: str = "", checkpoint: str = "last") -> list[
     )
 
 
-def _subject(directory: RunDirectory, checkpoint: str) -> AnalyzedRun:
+def _analyzed_run(directory: RunDirectory, checkpoint: str) -> AnalyzedRun:
     description = read_json(directory.description, DESCRIPTION)
     run = run_from(description["settings"])
     label = EncodingChoice(description["encoding"], run.encoding.layers)
@@ -96,27 +96,27 @@ def _subject(directory: RunDirectory, checkpoint: str) -> AnalyzedRun:
 
 
 @dataclass(frozen=True)
-class Pair:
+class RunPair:
     """A model, and the one that it is compared with."""
 
     model: AnalyzedRun
     reference: AnalyzedRun
 
 
-def pairs(chosen: Sequence[AnalyzedRun], reference: str = "none", across_seeds: bool = False) -> list[Pair]:
+def pairs(chosen: Sequence[AnalyzedRun], reference: str = "none", across_seeds: bool = False) -> list[RunPair]:
     """Every encoding with the reference of the same task and seed, and the reference's seeds with each other.
 
     Models of the same seed began with the same weights, and heads of the same number may still be alike for that
     reason alone. `across_seeds`: every encoding with the reference of the next seed, as far from it as the reference's
     own seeds are from each other. In the order of the references, so that each is opened once.
     """
-    reference = named(reference, "encoding", [subject.run.encoding.label for subject in chosen])
+    reference = named(reference, "encoding", [analyzed.run.encoding.label for analyzed in chosen])
     found = list(_pairs(chosen, reference, across_seeds))
     if found:
         return found
     if len(chosen) == 1:
         raise UserError(f"there is only one run, {chosen[0].run.name}: a distance needs two")
-    labels = {subject.run.encoding.label for subject in chosen}
+    labels = {analyzed.run.encoding.label for analyzed in chosen}
     if reference not in labels:
         raise UserError(
             f"no run has the encoding {reference!r} to compare with; {nearest(reference, labels)} (--reference)"
@@ -126,15 +126,15 @@ def pairs(chosen: Sequence[AnalyzedRun], reference: str = "none", across_seeds: 
     raise UserError(f"no two of these {len(chosen)} runs have the same task, and {reference!r} or a seed in common")
 
 
-def _pairs(chosen: Sequence[AnalyzedRun], reference: str, across_seeds: bool) -> Iterator[Pair]:
-    for task in dict.fromkeys(subject.run.title for subject in chosen):
-        here = [subject for subject in chosen if subject.run.title == task]
-        references = [subject for subject in here if subject.run.encoding.label == reference]
-        others = [subject for subject in here if subject.run.encoding.label != reference]
+def _pairs(chosen: Sequence[AnalyzedRun], reference: str, across_seeds: bool) -> Iterator[RunPair]:
+    for task in dict.fromkeys(analyzed.run.title for analyzed in chosen):
+        here = [analyzed for analyzed in chosen if analyzed.run.title == task]
+        references = [analyzed for analyzed in here if analyzed.run.encoding.label == reference]
+        others = [analyzed for analyzed in here if analyzed.run.encoding.label != reference]
         if across_seeds and len(references) < 2:
             continue
         seeds = list(combinations(references, 2))
         for number, each in enumerate(references):
             compared = references[number - 1] if across_seeds else each
-            yield from (Pair(other, each) for first, other in seeds if first is each)
-            yield from (Pair(other, each) for other in others if other.run.seed == compared.run.seed)
+            yield from (RunPair(other, each) for first, other in seeds if first is each)
+            yield from (RunPair(other, each) for other in others if other.run.seed == compared.run.seed)

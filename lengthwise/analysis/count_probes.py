@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.analysis.inputs import Batch
+from lengthwise.analysis.inputs import InputBatch
 from lengthwise.analysis.model_adapter import ModelAdapter, Watch
-from lengthwise.analysis.probe_scores import Scores
-from lengthwise.analysis.regions import Region, RegionMaterial
+from lengthwise.analysis.probe_scores import ProbeScores
+from lengthwise.analysis.regions import Region, RegionInputs
 from lengthwise.analysis.ridge import LinearProbe, Moments
 
 FITTED = 100
@@ -27,7 +27,7 @@ the copy tasks that is twice and a half the width of a base model."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class CountQuestions:
     """What probes are asked in one batch: tokens at each place, and the count that is right."""
 
     token_BP: Tensor
@@ -42,7 +42,7 @@ class Reading:
 
 
 def place_names(separator_tokens: int) -> list[str]:
-    """The last token of the source, each of the separator, the first of the target."""
+    """The last token of the adapter, each of the separator, the first of the target."""
     return ["source", *(f"separator {i + 1}" for i in range(separator_tokens)), "target"]
 
 
@@ -66,20 +66,20 @@ class CountProbes:
         self.lengths, self.seen = lengths, seen
         self.moments = [[Moments(width, 1, device) for _ in self.places] for _ in range(streams)]
         self.probes: list[list[LinearProbe]] = []
-        self.scores = Scores(streams * len(self.places), len(lengths), device)
+        self.scores = ProbeScores(streams * len(self.places), len(lengths), device)
 
-    def fit(self, stream: int, x_BTD: Tensor, reading: Reading) -> None:
+    def fit(self, stream: int, x_BTD: Tensor, questions: CountQuestions) -> None:
         for place, moments in enumerate(self.moments[stream]):
-            x_ND, count_N, _ = reading.at(place, x_BTD)
+            x_ND, count_N, _ = questions.at(place, x_BTD)
             moments.add(x_ND, count_N[:, None])
 
     def solve(self) -> None:
         """Between `fit` and `examine`."""
         self.probes = [[moments.ridge() for moments in of_stream] for of_stream in self.moments]
 
-    def examine(self, stream: int, x_BTD: Tensor, reading: Reading) -> None:
+    def examine(self, stream: int, x_BTD: Tensor, questions: CountQuestions) -> None:
         for place, probe in enumerate(self.probes[stream]):
-            x_ND, count_N, length_N = reading.at(place, x_BTD)
+            x_ND, count_N, length_N = questions.at(place, x_BTD)
             self.scores.add(self._kind(stream, place), length_N, count_N, probe.estimate(x_ND)[:, 0])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -112,32 +112,34 @@ class CountProbes:
         return stream * len(self.places) + place
 
 
-def count_rows(source: ModelAdapter, fitting: RegionMaterial, asking: RegionMaterial) -> list[dict[str, Any]]:
+def count_rows(adapter: ModelAdapter, fitting: RegionInputs, asking: RegionInputs) -> list[dict[str, Any]]:
     """`fitting`: of training lengths; `asking`: of any."""
     separator_tokens = int(max(fitting.separator_E.max(), asking.separator_E.max()))
-    lengths = asking.material.lengths
-    seen = sum(asking.material.seen(length) for length in lengths)
-    probes = CountProbes(source.layers + 1, source.width, separator_tokens, lengths, seen, source.device)
-    for batch, reading in _readings(fitting, separator_tokens, source.device):
-        source.read(batch.tokens_BT, _Shown(probes.fit, reading))
+    lengths = asking.inputs.lengths
+    seen = sum(asking.inputs.seen(length) for length in lengths)
+    probes = CountProbes(adapter.layers + 1, adapter.width, separator_tokens, lengths, seen, adapter.device)
+    for batch, questions in _questions(fitting, separator_tokens, adapter.device):
+        adapter.forward(batch.tokens_BT, _Shown(probes.fit, questions))
     probes.solve()
-    for batch, reading in _readings(asking, separator_tokens, source.device):
-        source.read(batch.tokens_BT, _Shown(probes.examine, reading))
+    for batch, questions in _questions(asking, separator_tokens, adapter.device):
+        adapter.forward(batch.tokens_BT, _Shown(probes.examine, questions))
     return [{**row, "counted_up_to": int(fitting.source_E.max())} for row in probes.rows()]
 
 
-def _readings(divided: RegionMaterial, separator_tokens: int, device: torch.device) -> Iterator[tuple[Batch, Reading]]:
+def _questions(
+    divided: RegionInputs, separator_tokens: int, device: torch.device
+) -> Iterator[tuple[InputBatch, CountQuestions]]:
     token_EP = place_tokens(divided.region_ET, separator_tokens)
-    for batch in divided.material.batches():
+    for batch in divided.inputs.batches():
         token_BP, count_B = (torch.from_numpy(each[batch.example_B]) for each in (token_EP, divided.source_E))
-        yield batch, Reading(token_BP.to(device), count_B.to(device), batch.length_B.to(device))
+        yield batch, CountQuestions(token_BP.to(device), count_B.to(device), batch.length_B.to(device))
 
 
 class _Shown(Watch):
     """Shows every residual stream to the probes."""
 
-    def __init__(self, use: Callable[[int, Tensor, Reading], None], reading: Reading) -> None:
-        self.use, self.reading = use, reading
+    def __init__(self, use: Callable[[int, Tensor, CountQuestions], None], questions: CountQuestions) -> None:
+        self.use, self.questions = use, questions
 
     def residual(self, layer: int, x_BTD: Tensor) -> None:
-        self.use(layer, x_BTD, self.reading)
+        self.use(layer, x_BTD, self.questions)

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.analysis.inputs import Batch
+from lengthwise.analysis.inputs import InputBatch
 from lengthwise.analysis.knockouts import EVERY_LAYER
-from lengthwise.analysis.regions import Region, RegionMaterial
+from lengthwise.analysis.regions import Region, RegionInputs
 from lengthwise.analysis.target_places import TargetPlaces
 from lengthwise.model.decoder import Decoder
 from lengthwise.seeding import stream
@@ -36,7 +36,7 @@ class Exchange:
     """NO_DONOR for examples that take no part."""
     layer: int = EVERY_LAYER
 
-    def row(self, divided: RegionMaterial, found_E: np.ndarray) -> dict[str, Any]:
+    def row(self, divided: RegionInputs, found_E: np.ndarray) -> dict[str, Any]:
         """`found_E`: the place in the target where answers end. Layer 0 stands for all of them."""
         seen_E = _seen(divided)
         return {
@@ -46,7 +46,7 @@ class Exchange:
             "unseen": self._counts(divided, found_E, ~seen_E),
         }
 
-    def _counts(self, divided: RegionMaterial, found_E: np.ndarray, group_E: np.ndarray) -> dict[str, int] | None:
+    def _counts(self, divided: RegionInputs, found_E: np.ndarray, group_E: np.ndarray) -> dict[str, int] | None:
         chosen = np.flatnonzero(group_E & (self.donor_E != NO_DONOR))
         if not len(chosen):
             return None
@@ -61,12 +61,12 @@ class Exchange:
         }
 
 
-def target_sizes(divided: RegionMaterial) -> np.ndarray:
+def target_sizes(divided: RegionInputs) -> np.ndarray:
     """Target tokens of each example before its end: (E,)."""
-    return divided.material.sequences.size - divided.material.sequences.prompt - 1
+    return divided.inputs.sequences.size - divided.inputs.sequences.prompt - 1
 
 
-def exchanges(divided: RegionMaterial, layers: int) -> list[Exchange]:
+def exchanges(divided: RegionInputs, layers: int) -> list[Exchange]:
     """Nothing exchanged; then every kind of donor in all layers, and in each alone where there are several."""
     found = [Exchange(OWN, np.arange(len(divided.region_ET)))]
     for kind in DONORS[1:]:
@@ -77,7 +77,7 @@ def exchanges(divided: RegionMaterial, layers: int) -> list[Exchange]:
     return found
 
 
-def donors_of(divided: RegionMaterial, kind: str) -> np.ndarray:
+def donors_of(divided: RegionInputs, kind: str) -> np.ndarray:
     """For each example a random one with an equal, shorter or longer target, seen lengths and unseen ones apart;
     NO_DONOR where there is none. Both separators have the same number of tokens."""
     due_E, tokens_E, seen_E = target_sizes(divided), divided.separator_E, _seen(divided)
@@ -93,15 +93,15 @@ def donors_of(divided: RegionMaterial, kind: str) -> np.ndarray:
 
 
 @torch.no_grad()
-def exchange_rows(model: Decoder, divided: RegionMaterial, end: int) -> list[dict[str, Any]]:
+def exchange_rows(model: Decoder, divided: RegionInputs, end: int) -> list[dict[str, Any]]:
     """By kind of donor and layer: how many answers end where their own is due, where the donor's is, earlier than
     both, or not within their own target."""
     wanted = exchanges(divided, model.config.layers)
     kept_YEJD = separator_states(model, divided)
-    places = TargetPlaces(divided.material.sequences)
+    places = TargetPlaces(divided.inputs.sequences)
     predicted = np.zeros((len(wanted), places.starts_E[-1]), dtype=np.int64)
     device, vocabulary_rows = kept_YEJD.device, len(model.embedding.weight)
-    for batch in divided.material.batches():
+    for batch in divided.inputs.batches():
         asked_BT, numbers = places.predicting(batch), places.numbers(batch)
         step = places.at_once(batch, vocabulary_rows)
         for first in range(0, len(wanted), step):
@@ -142,12 +142,12 @@ def read_exchanged(
 
 
 @torch.no_grad()
-def separator_states(model: Decoder, divided: RegionMaterial) -> Tensor:
+def separator_states(model: Decoder, divided: RegionInputs) -> Tensor:
     """What each layer reads at the separator of every example: (Y, E, J, D)."""
     device = model.embedding.weight.device
     shape = model.config.layers, len(divided.region_ET), int(divided.separator_E.max()), model.config.width
     kept_YEJD = torch.zeros(shape, device=device)
-    for batch in divided.material.batches():
+    for batch in divided.inputs.batches():
         example_B, where_BJ = torch.from_numpy(batch.example_B).to(device), _separator_places(divided, batch).to(device)
 
         def keep(layer: int, x_BTD: Tensor, example_B: Tensor = example_B, where_BJ: Tensor = where_BJ) -> Tensor:
@@ -160,7 +160,7 @@ def separator_states(model: Decoder, divided: RegionMaterial) -> Tensor:
     return kept_YEJD
 
 
-def _separator_places(divided: RegionMaterial, batch: Batch) -> Tensor:
+def _separator_places(divided: RegionInputs, batch: InputBatch) -> Tensor:
     """Index of the separator's tokens (B, J); one with fewer tokens than others names its last one again."""
     region_BT = divided.of(batch)
     first_B, count_B = (region_BT < Region.SEPARATOR).sum(1), (region_BT == Region.SEPARATOR).sum(1)
@@ -168,12 +168,12 @@ def _separator_places(divided: RegionMaterial, batch: Batch) -> Tensor:
     return first_B[:, None] + torch.minimum(number_J, count_B[:, None] - 1)
 
 
-def _donors(exchange: Exchange, batch: Batch) -> np.ndarray:
+def _donors(exchange: Exchange, batch: InputBatch) -> np.ndarray:
     """Of the examples of a batch; those that take no part are their own."""
     donor_B = exchange.donor_E[batch.example_B]
     return np.where(donor_B == NO_DONOR, batch.example_B, donor_B)
 
 
-def _seen(divided: RegionMaterial) -> np.ndarray:
+def _seen(divided: RegionInputs) -> np.ndarray:
     """Whether the length of each example is one of training: (E,)."""
-    return np.array([divided.material.seen(int(length)) for length in divided.material.length_E])
+    return np.array([divided.inputs.seen(int(length)) for length in divided.inputs.length_E])

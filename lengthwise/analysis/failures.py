@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from lengthwise.analysis.inputs import Material
+from lengthwise.analysis.inputs import Inputs
 from lengthwise.analysis.model_adapter import ModelAdapter, Watch
 from lengthwise.data.examples import offsets
 from lengthwise.evaluation.exact import Outcomes, judge
@@ -13,13 +13,13 @@ PARTS = 10
 """Equal parts of the target in which first errors are counted."""
 
 
-def outcomes_of(source: ModelAdapter, material: Material, end: int) -> Outcomes:
+def outcomes_of(adapter: ModelAdapter, inputs: Inputs, end: int) -> Outcomes:
     """Exact match in one pass: what greedy decoding would write up to its first error."""
-    sequences = material.sequences
+    sequences = inputs.sequences
     starts_E = offsets(sequences.size - sequences.prompt)
     predicted_P = np.zeros(starts_E[-1], dtype=np.int64)
-    for batch in material.batches():
-        chosen_BT = source.read(batch.tokens_BT, Watch()).argmax(-1).cpu().numpy()
+    for batch in inputs.batches():
+        chosen_BT = adapter.forward(batch.tokens_BT, Watch()).argmax(-1).cpu().numpy()
         for row, example in enumerate(batch.example_B):
             prompt, size = sequences.prompt[example], sequences.size[example]
             predicted_P[starts_E[example] : starts_E[example + 1]] = chosen_BT[row, prompt - 1 : size - 1]

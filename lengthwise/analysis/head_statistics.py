@@ -70,14 +70,14 @@ def even_induction(tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class GroupedTokens:
     """A batch: its tokens, and which group each example belongs to."""
 
     tokens_BT: Tensor
     group_B: Tensor
 
 
-class HeadLooks:
+class HeadStatistics:
     """Gathers what the heads of all layers do, batch by batch; its size does not depend on how many batches.
 
     Scores are means over queries; the first query sees only itself and is left out.
@@ -98,7 +98,7 @@ class HeadLooks:
         self.entropy_YGHP, self.first_YGHP = (zeros(*shape, longest) for _ in range(2))
         self.count_GP = zeros(len(groups), longest)
 
-    def begin(self, asked: Asked) -> None:
+    def begin(self, asked: GroupedTokens) -> None:
         """What does not depend on the model: once for each batch, before its layers."""
         queries = asked.tokens_BT.shape[1]
         member_GB = self._members(asked)
@@ -113,7 +113,7 @@ class HeadLooks:
         self.repeats_G += member_GB @ has_BT.sum(-1).double()
         self.even_sums["induction"] += member_GB @ even_BT.sum(-1).double()
 
-    def add(self, layer: int, asked: Asked, weights_BHTS: Tensor) -> None:
+    def add(self, layer: int, asked: GroupedTokens, weights_BHTS: Tensor) -> None:
         weights_BHTS = weights_BHTS.float()
         member_GB, queries = self._members(asked), weights_BHTS.shape[-1]
         entropy_BHT = entropy(weights_BHTS)
@@ -134,7 +134,7 @@ class HeadLooks:
         for total, value_BHT in ((self.entropy_YGHP, entropy_BHT), (self.first_YGHP, by_query["first"])):
             total[layer, ..., :queries] += torch.einsum("gb,bht->ght", member_GB, value_BHT.double())
 
-    def _members(self, asked: Asked) -> Tensor:
+    def _members(self, asked: GroupedTokens) -> Tensor:
         return torch.nn.functional.one_hot(asked.group_B, len(self.groups)).double().T
 
     def rows(self) -> list[dict[str, Any]]:

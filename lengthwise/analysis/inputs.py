@@ -35,18 +35,18 @@ MOST = 64
 
 
 @dataclass(frozen=True)
-class Batch:
+class InputBatch:
     """Sequences of equal size: nothing is padded, so nothing has to be masked anywhere."""
 
     tokens_BT: Tensor
     length_B: Tensor
-    """The place of each example's length in the material's `lengths`."""
+    """The place of each example's length in the inputs' `lengths`."""
     example_B: np.ndarray
-    """Which examples of the material these are."""
+    """Which examples of the inputs these are."""
 
 
 @dataclass(frozen=True)
-class Material:
+class Inputs:
     """Examples by length; for a text, a length is a number of tokens."""
 
     sequences: Sequences
@@ -70,7 +70,7 @@ class Material:
     def seen(self, length: int) -> bool:
         return length <= self.longest_trained
 
-    def batches(self, examples: np.ndarray | None = None) -> Iterator[Batch]:
+    def batches(self, examples: np.ndarray | None = None) -> Iterator[InputBatch]:
         """All examples, or those named, in batches of equal size, the shortest first."""
         chosen = np.arange(len(self.sequences)) if examples is None else examples
         place = {length: i for i, length in enumerate(self.lengths)}
@@ -81,7 +81,7 @@ class Material:
                 part = alike[first : first + step]
                 tokens_BT = torch.from_numpy(self.sequences.tokens[part, :size].astype(np.int64))
                 length_B = torch.tensor([place[length] for length in self.length_E[part].tolist()])
-                yield Batch(tokens_BT, length_B, part)
+                yield InputBatch(tokens_BT, length_B, part)
 
     def require_positions(self, name: str, last_position: int | None) -> None:
         """Refuses lengths that a model's table of positions does not reach."""
@@ -95,7 +95,7 @@ class Material:
         )
 
 
-def task_material(run: Run, count: int, lengths: Sequence[int] = ()) -> Material:
+def task_inputs(run: Run, count: int, lengths: Sequence[int] = ()) -> Inputs:
     """Up to `count` test examples of each length, the same for every encoding and seed; by default all the study's."""
     return material_of(run, drawn_by_length(run, count, lengths))
 
@@ -121,17 +121,17 @@ def drawn_by_length(run: Run, count: int, lengths: Sequence[int] = (), split: Sp
     ]
 
 
-def material_of(run: Run, drawn: Sequence[Examples]) -> Material:
+def material_of(run: Run, drawn: Sequence[Examples]) -> Inputs:
     """Examples as the models of a run read them."""
     task, tokens = run.make_task(), run.make_tokens()
     sequences = join([rendered(task, examples, run.data) for examples in drawn], tokens.pad)
     length_E = np.array([task.length_of(int(bucket)) for bucket in sequences.buckets])
-    return Material(
+    return Inputs(
         sequences, length_E, run.data.spans(task)[0].last, trained_tokens=sequence_lengths(run).trained, tokens=tokens
     )
 
 
-def repeated_material(vocabulary: int, count: int, lengths: Sequence[int], trained: int) -> Material:
+def repeated_inputs(vocabulary: int, count: int, lengths: Sequence[int], trained: int) -> Inputs:
     """A repeated sequence of random tokens: the second half can be predicted by induction, and by nothing else."""
     generator = stream(SEED, "analysis", "repeated")
     rows = []
@@ -141,7 +141,7 @@ def repeated_material(vocabulary: int, count: int, lengths: Sequence[int], train
     return _windows(rows, lengths, trained)
 
 
-def text_material(file: Path, tokenizer: Any, count: int, lengths: Sequence[int], trained: int) -> Material:
+def text_inputs(file: Path, tokenizer: Any, count: int, lengths: Sequence[int], trained: int) -> Inputs:
     """Windows of a text, spread evenly over it."""
     ids = np.array(tokenizer(door.read_text(file, LARGEST_TEXT, UserError))["input_ids"])
     if len(ids) < max(lengths):
@@ -153,7 +153,7 @@ def text_material(file: Path, tokenizer: Any, count: int, lengths: Sequence[int]
     return _windows(rows, lengths, trained)
 
 
-def _windows(rows: list[np.ndarray], lengths: Sequence[int], trained: int) -> Material:
+def _windows(rows: list[np.ndarray], lengths: Sequence[int], trained: int) -> Inputs:
     parts = [
         Sequences(
             tokens.astype(np.int64),
@@ -164,4 +164,4 @@ def _windows(rows: list[np.ndarray], lengths: Sequence[int], trained: int) -> Ma
         for tokens, length in zip(rows, lengths, strict=True)
     ]
     sequences = join(parts, 0)
-    return Material(sequences, sequences.buckets.astype(np.int64), trained, trained)
+    return Inputs(sequences, sequences.buckets.astype(np.int64), trained, trained)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.analysis.regions import Region, RegionMaterial
+from lengthwise.analysis.regions import Region, RegionInputs
 from lengthwise.analysis.target_places import TargetPlaces
 from lengthwise.evaluation.exact import Outcomes, judge
 from lengthwise.model.decoder import Decoder
@@ -82,28 +82,28 @@ def read_hiding(model: Decoder, tokens_BT: Tensor, hidden_BTS: Tensor, layer_B: 
     asks for what is hidden in each layer anew, so it need not know of any of this.
     """
     causal_TS = later(tokens_BT)
-    reading = 0
+    current_layer = 0
 
     def before(layer: int, x_BTD: Tensor) -> Tensor:
-        nonlocal reading
-        reading = layer
+        nonlocal current_layer
+        current_layer = layer
         return x_BTD
 
     def hide() -> Tensor:
-        holds_B = (layer_B == reading) | (layer_B == EVERY_LAYER)
+        holds_B = (layer_B == current_layer) | (layer_B == EVERY_LAYER)
         return torch.where(holds_B[:, None, None], hidden_BTS, causal_TS)
 
     layout = replace(model.layout(tokens_BT), hide=hide)
     return model.unembed(model.hidden(tokens_BT, layout, before=before, chosen_P=chosen_P)).float()
 
 
-def outcomes_of(model: Decoder, divided: RegionMaterial, tried: Sequence[Trial], end: int) -> list["Tried"]:
+def outcomes_of(model: Decoder, divided: RegionInputs, tried: Sequence[Trial], end: int) -> list["Tried"]:
     """What becomes of every example in each trial, in one pass each: what greedy decoding would write."""
-    sequences = divided.material.sequences
+    sequences = divided.inputs.sequences
     places = TargetPlaces(sequences)
     predicted = np.zeros((len(tried), places.starts_E[-1]), dtype=np.int64)
     device, vocabulary_rows = model.embedding.weight.device, len(model.embedding.weight)
-    for batch in divided.material.batches():
+    for batch in divided.inputs.batches():
         tokens_BT, region_BT = batch.tokens_BT.to(device), divided.of(batch).to(device)
         asked_BT, numbers = places.predicting(batch), places.numbers(batch)
         step = places.at_once(batch, vocabulary_rows)
@@ -130,12 +130,12 @@ class Tried:
     counted_E: np.ndarray
     """Whether the answer would end where it should, were all its symbols right."""
 
-    def row(self, divided: RegionMaterial) -> dict[str, Any]:
+    def row(self, divided: RegionInputs) -> dict[str, Any]:
         """Layer 0 stands for all of them; counts by length, and over all seen and unseen lengths."""
-        material = divided.material
-        length_E = material.length_E
-        seen_E = np.array([material.seen(int(length)) for length in length_E])
-        by_length = [self._counts(length_E == length) for length in material.lengths]
+        inputs = divided.inputs
+        length_E = inputs.length_E
+        seen_E = np.array([inputs.seen(int(length)) for length in length_E])
+        by_length = [self._counts(length_E == length) for length in inputs.lengths]
         knockout = self.trial.knockout
         return {
             "hidden": NOTHING if knockout is None else knockout.name,
@@ -143,7 +143,7 @@ class Tried:
             "seen": self._counts(seen_E) if seen_E.any() else None,
             "unseen": self._counts(~seen_E) if not seen_E.all() else None,
             "by_length": {
-                "length": material.lengths,
+                "length": inputs.lengths,
                 **{key: [each[key] for each in by_length] for key in ("n", "correct", "counted")},
             },
         }

@@ -1,19 +1,20 @@
-"""Lets models read material and gathers what an analysis asks of them; one layer of one batch at a time.
+"""Runs models on inputs and gathers what an analysis asks of them; one layer of one batch at a time.
 
 Shape letters: B examples, H heads, T queries, S keys, D width.
 """
 
 import base64
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lengthwise.analysis.divergence import LayerDistances
-from lengthwise.analysis.head_statistics import Asked, HeadLooks
-from lengthwise.analysis.inputs import Material
+from lengthwise.analysis.head_statistics import GroupedTokens, HeadStatistics
+from lengthwise.analysis.inputs import InputBatch, Inputs
 from lengthwise.analysis.model_adapter import ModelAdapter, Watch
 from lengthwise.analysis.probes import TARGETS, ProbeStudy
 from lengthwise.errors import UserError
@@ -21,7 +22,7 @@ from lengthwise.records.findings import Row
 
 
 def distance_rows(
-    model: ModelAdapter, reference: ModelAdapter, material: Material, as_published: bool = False
+    model: ModelAdapter, reference: ModelAdapter, inputs: Inputs, as_published: bool = False
 ) -> list[Row]:
     """By layer and length."""
     if model.layers != reference.layers:
@@ -29,12 +30,12 @@ def distance_rows(
             f"{model.name} has {model.layers} layers and {reference.name} {reference.layers}: "
             "distances are between the same layers of both"
         )
-    distances = LayerDistances(model.layers, material.lengths, model.device, as_published)
-    for batch in material.batches():
+    distances = LayerDistances(model.layers, inputs.lengths, model.device, as_published)
+    for batch in inputs.batches():
         kept = _Keep()
-        reference.read(batch.tokens_BT, kept)
-        model.read(batch.tokens_BT, _Compare(distances, batch.length_B.to(model.device), kept.maps))
-    return [{**row, "seen": material.seen(row["length"])} for row in distances.rows()]
+        reference.forward(batch.tokens_BT, kept)
+        model.forward(batch.tokens_BT, _Compare(distances, batch.length_B.to(model.device), kept.maps))
+    return [{**row, "seen": inputs.seen(row["length"])} for row in distances.rows()]
 
 
 class _Keep(Watch):
@@ -55,50 +56,78 @@ class _Compare(Watch):
         self.distances.add(layer, self.length_B, weights_BHTS, self.maps[layer].to(weights_BHTS.device))
 
 
-def head_rows(source: ModelAdapter, material: Material) -> list[Row]:
+def head_rows(adapter: ModelAdapter, inputs: Inputs) -> list[Row]:
     """By head; examples of seen and of unseen lengths apart."""
-    looks = HeadLooks(source.layers, source.heads, ("seen", "unseen"), material.longest, source.device)
-    unseen_L = torch.tensor([not material.seen(length) for length in material.lengths]).long()
-    for batch in material.batches():
-        asked = Asked(batch.tokens_BT.to(source.device), unseen_L[batch.length_B].to(source.device))
-        looks.begin(asked)
-        source.read(batch.tokens_BT, _Heads(looks, asked))
-    return looks.rows()
+    device = adapter.device
+    unseen_L = torch.tensor([not inputs.seen(length) for length in inputs.lengths]).long()
+
+    def asked(batch: InputBatch) -> GroupedTokens:
+        return GroupedTokens(batch.tokens_BT.to(device), unseen_L[batch.length_B].to(device))
+
+    statistics = HeadStatistics(adapter.layers, adapter.heads, ("seen", "unseen"), inputs.longest, device)
+    return gathered(adapter, inputs, statistics, asked)
 
 
-class _Heads(Watch):
-    def __init__(self, looks: HeadLooks, asked: Asked) -> None:
-        self.looks, self.asked = looks, asked
+Asked = TypeVar("Asked", contravariant=True)
+
+
+class AttentionStatistics(Protocol[Asked]):
+    """What is gathered of the attention of all layers, batch by batch."""
+
+    def begin(self, asked: Asked) -> None: ...
+
+    def add(self, layer: int, asked: Asked, weights_BHTS: Tensor) -> None: ...
+
+    def rows(self) -> list[Row]: ...
+
+
+def gathered(
+    adapter: ModelAdapter,
+    inputs: Inputs,
+    statistics: AttentionStatistics[Asked],
+    asked: Callable[[InputBatch], Asked],
+) -> list[Row]:
+    """The rows of statistics that have been shown all batches; `asked`: what they need to know of each."""
+    for batch in inputs.batches():
+        of_batch = asked(batch)
+        statistics.begin(of_batch)
+        adapter.forward(batch.tokens_BT, _Gather(partial(statistics.add, asked=of_batch)))
+    return statistics.rows()
+
+
+class _Gather(Watch):
+    def __init__(self, add: Callable[..., None]) -> None:
+        self.add = add
 
     def attention(self, layer: int, weights_BHTS: Tensor) -> None:
-        self.looks.add(layer, self.asked, weights_BHTS)
+        self.add(layer, weights_BHTS=weights_BHTS)
 
 
-def probe_rows(source: ModelAdapter, material: Material) -> list[Row]:
+def probe_rows(adapter: ModelAdapter, inputs: Inputs) -> list[Row]:
     """By residual stream, target and kind of probe. Half of the examples of each length fit, the other half ask."""
-    trained = material.trained_tokens
-    if material.longest <= trained:
+    trained = inputs.trained_tokens
+    if inputs.longest <= trained:
         raise UserError(
             f"no example is longer than the {trained} tokens of training, so no probe can be asked beyond them; "
             "choose greater --lengths"
         )
-    place_E = np.zeros(len(material.length_E), dtype=int)  # of each example among those of its length
-    for length in material.lengths:
-        here = material.length_E == length
+    place_E = np.zeros(len(inputs.length_E), dtype=int)  # of each example among those of its length
+    for length in inputs.lengths:
+        here = inputs.length_E == length
         place_E[here] = np.arange(here.sum())
     fitting, asking = (np.flatnonzero(place_E % 2 == half) for half in (0, 1))
     if not len(asking):
         raise UserError(
             "probes need at least two examples of a length: one to fit, one to ask; choose a greater --count"
         )
-    shape = source.layers + 1, source.width, trained, material.longest, material.sequences.size[fitting]
-    studies = [ProbeStudy(target, *shape, source.device) for target in TARGETS]
-    for number, batch in enumerate(material.batches(fitting)):
-        source.read(batch.tokens_BT, _Probes(studies, number, fits=True))
+    shape = adapter.layers + 1, adapter.width, trained, inputs.longest, inputs.sequences.size[fitting]
+    studies = [ProbeStudy(target, *shape, adapter.device) for target in TARGETS]
+    for number, batch in enumerate(inputs.batches(fitting)):
+        adapter.forward(batch.tokens_BT, _Probes(studies, number, fits=True))
     for study in studies:
         study.solve()
-    for number, batch in enumerate(material.batches(asking)):
-        source.read(batch.tokens_BT, _Probes(studies, number, fits=False))
+    for number, batch in enumerate(inputs.batches(asking)):
+        adapter.forward(batch.tokens_BT, _Probes(studies, number, fits=False))
     return [row for study in studies for row in study.rows()]
 
 
@@ -111,19 +140,19 @@ class _Probes(Watch):
             (study.fit if self.fits else study.examine)(self.batch, layer, x_BTD)
 
 
-def example_maps(source: ModelAdapter, material: Material) -> list[dict[str, Any]]:
+def example_maps(adapter: ModelAdapter, inputs: Inputs) -> list[dict[str, Any]]:
     """All heads' attention on one example of the longest seen length and one of the shortest unseen length.
 
     `weights`: base64 of bytes, 255 for a weight of one: layers, heads, then the rows of the lower triangle.
     """
-    seen = [length for length in material.lengths if material.seen(length)]
-    unseen = [length for length in material.lengths if not material.seen(length)]
+    seen = [length for length in inputs.lengths if inputs.seen(length)]
+    unseen = [length for length in inputs.lengths if not inputs.seen(length)]
     found = []
     for length in (*seen[-1:], *unseen[:1]):
-        example = np.flatnonzero(material.length_E == length)[:1]
-        (batch,) = material.batches(example)
+        example = np.flatnonzero(inputs.length_E == length)[:1]
+        (batch,) = inputs.batches(example)
         kept = _Keep()
-        source.read(batch.tokens_BT, kept)
+        adapter.forward(batch.tokens_BT, kept)
         size = batch.tokens_BT.shape[1]
         rows, columns = torch.tril_indices(size, size)
         weights = torch.stack([maps[0, :, rows, columns] for maps in kept.maps])
@@ -131,9 +160,9 @@ def example_maps(source: ModelAdapter, material: Material) -> list[dict[str, Any
         found.append(
             {
                 "length": length,
-                "seen": material.seen(length),
-                "prompt_tokens": int(material.sequences.prompt[example[0]]),
-                "tokens": material.tokens.pieces(ids) if material.tokens else ids,
+                "seen": inputs.seen(length),
+                "prompt_tokens": int(inputs.sequences.prompt[example[0]]),
+                "tokens": inputs.tokens.pieces(ids) if inputs.tokens else ids,
                 "layers": len(weights),
                 "heads": weights.shape[1],
                 "weights": base64.b64encode((weights * 255).round().byte().cpu().numpy().tobytes()).decode(),

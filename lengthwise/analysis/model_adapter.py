@@ -42,7 +42,7 @@ class ModelAdapter(ABC):
     def device(self) -> torch.device: ...
 
     @abstractmethod
-    def read(self, tokens_BT: Tensor, watch: Watch) -> Tensor:
+    def forward(self, tokens_BT: Tensor, watch: Watch) -> Tensor:
         """Logits (B, T, V) of sequences of equal length, without padding; shows the watch what happens."""
 
 
@@ -59,7 +59,7 @@ class DecoderAdapter(ModelAdapter):
         return self.model.embedding.weight.device
 
     @torch.no_grad()
-    def read(self, tokens_BT: Tensor, watch: Watch) -> Tensor:
+    def forward(self, tokens_BT: Tensor, watch: Watch) -> Tensor:
         return self.model(tokens_BT.to(self.device), trace=_Shown(watch))
 
 
@@ -95,7 +95,7 @@ class HuggingFaceAdapter(ModelAdapter):
         return self.model.device
 
     @torch.no_grad()
-    def read(self, tokens_BT: Tensor, watch: Watch) -> Tensor:
+    def forward(self, tokens_BT: Tensor, watch: Watch) -> Tensor:
         # All layers of one batch at once: the library has no way to give them one by one.
         found = self.model(
             tokens_BT.to(self.device), output_attentions=True, output_hidden_states=True, use_cache=False

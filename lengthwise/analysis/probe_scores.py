@@ -13,7 +13,7 @@ TOLERANCE = 2.0
 """An estimate holds while its mean error is at most this many times that within the training length, or one token."""
 
 
-class Scores:
+class ProbeScores:
     """Sums from which every measure follows, gathered batch by batch."""
 
     FIELDS = ("n", "y", "yy", "e", "ee", "ey", "off")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.analysis.probe_network import Networks, fit
-from lengthwise.analysis.probe_scores import Scores, holds_until
+from lengthwise.analysis.probe_scores import ProbeScores, holds_until
 from lengthwise.analysis.ridge import LinearProbe, Moments
 from lengthwise.seeding import derive
 
@@ -30,7 +30,7 @@ CONTROLS = (False, True)
 
 
 @dataclass(frozen=True)
-class Questions:
+class ProbeQuestions:
     """What probes are asked in one batch, the same for all streams."""
 
     row_N: Tensor
@@ -47,7 +47,7 @@ class Questions:
         return (own if self.key_N is None else torch.cat([own, x_BTD[self.row_N, self.key_N]], dim=-1)).float()
 
 
-def ask(target: Target, batch: int, tokens: int, spread_P: Tensor, seed: int, device: torch.device) -> Questions:
+def ask(target: Target, batch: int, tokens: int, spread_P: Tensor, seed: int, device: torch.device) -> ProbeQuestions:
     """The first `tokens` of `batch` sequences; for distances, each with one random token that is not after it.
 
     `spread_P`: how often each position occurs in all batches. Shuffled answers come from there: those of the batch
@@ -67,7 +67,7 @@ def ask(target: Target, batch: int, tokens: int, spread_P: Tensor, seed: int, de
         key_N = earlier(query_N)
         answers = [query_N - key_N, other_N - earlier(other_N)]
         key_N = key_N.to(device)
-    return Questions(row_N.to(device), query_N.to(device), key_N, torch.stack(answers, dim=-1).to(device))
+    return ProbeQuestions(row_N.to(device), query_N.to(device), key_N, torch.stack(answers, dim=-1).to(device))
 
 
 class Sample:
@@ -108,10 +108,10 @@ class ProbeStudy:
         features = width * (2 if target == "distance" else 1)
         self.moments = [Moments(features, len(CONTROLS), device) for _ in range(streams)]
         self.sample = Sample(int(within_E.sum()), derive(0, "probes", "sample", target))
-        self.scores = Scores(2 * streams * len(CONTROLS), longest, device)
+        self.scores = ProbeScores(2 * streams * len(CONTROLS), longest, device)
         self.linear: list[LinearProbe] = []
         self.nonlinear: Networks | None = None
-        self._questions: tuple[int, Questions, Tensor] | None = None
+        self._questions: tuple[int, ProbeQuestions, Tensor] | None = None
 
     def fit(self, batch: int, stream: int, x_BTD: Tensor) -> None:
         """Streams of a batch in order, from 0."""
@@ -169,7 +169,7 @@ class ProbeStudy:
     def _kind(stream: int, number: int, control: bool) -> int:
         return (stream * 2 + number) * len(CONTROLS) + int(control)
 
-    def _ask(self, use: str, batch: int, stream: int, x_BTD: Tensor) -> tuple[Questions, Tensor]:
+    def _ask(self, use: str, batch: int, stream: int, x_BTD: Tensor) -> tuple[ProbeQuestions, Tensor]:
         """The same questions for all streams of a batch; only those within the training length when fitting."""
         if stream == 0 or self._questions is None:
             seed = derive(0, "probes", use, self.target, batch)

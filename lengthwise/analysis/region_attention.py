@@ -17,7 +17,7 @@ QUERIES = (Region.TARGET, Region.SEPARATOR)
 
 
 @dataclass(frozen=True)
-class Asked:
+class RegionTokens:
     """A batch: the region of each token, and the place of each example's length among all lengths."""
 
     region_BT: Tensor
@@ -33,20 +33,20 @@ class Asked:
         return chosen_BTQ
 
 
-def region_shares(weights_BHTS: Tensor, asked: Asked) -> Tensor:
+def region_shares(weights_BHTS: Tensor, asked: RegionTokens) -> Tensor:
     """The attention of all queries of a kind on each region, summed over the queries: (B, H, Q, R)."""
     share_BHTR = weights_BHTS.float() @ asked.keys_BSR()[:, None]
     return torch.einsum("bhtr,btq->bhqr", share_BHTR, asked.queries_BTQ())
 
 
-def even_shares(asked: Asked) -> Tensor:
+def even_shares(asked: RegionTokens) -> Tensor:
     """The same of a head that looks at everything it sees alike: (B, Q, R)."""
     seen_T = torch.arange(1, asked.region_BT.shape[1] + 1, device=asked.region_BT.device)
     even_BTR = asked.keys_BSR().cumsum(1) / seen_T[:, None]
     return torch.einsum("btr,btq->bqr", even_BTR, asked.queries_BTQ())
 
 
-class RegionLooks:
+class RegionStatistics:
     """Gathers the shares of all layers and heads by length, batch by batch."""
 
     def __init__(
@@ -62,13 +62,13 @@ class RegionLooks:
         self.even_LQR = zeros(len(lengths), len(QUERIES), len(REGIONS))
         self.queries_LQ, self.examples_L = zeros(len(lengths), len(QUERIES)), zeros(len(lengths))
 
-    def begin(self, asked: Asked) -> None:
+    def begin(self, asked: RegionTokens) -> None:
         """What does not depend on the model: once for each batch, before its layers."""
         self.examples_L.index_add_(0, asked.length_B, torch.ones_like(asked.length_B).double())
         self.queries_LQ.index_add_(0, asked.length_B, asked.queries_BTQ().sum(1).double())
         self.even_LQR.index_add_(0, asked.length_B, even_shares(asked).double())
 
-    def add(self, layer: int, asked: Asked, weights_BHTS: Tensor) -> None:
+    def add(self, layer: int, asked: RegionTokens, weights_BHTS: Tensor) -> None:
         self.sums_YLHQR[layer].index_add_(0, asked.length_B, region_shares(weights_BHTS, asked).double())
 
     def rows(self) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.analysis.inputs import Batch, Material, drawn_by_length, material_of
+from lengthwise.analysis.inputs import InputBatch, Inputs, drawn_by_length, material_of
 from lengthwise.data.examples import ABSENT, Examples, Part, concatenate
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import kept_parts, laid_out
@@ -98,13 +98,13 @@ def _counted(chosen_N: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class RegionMaterial:
+class RegionInputs:
     """Examples by length, with the region of every token."""
 
-    material: Material
+    inputs: Inputs
     region_ET: np.ndarray
 
-    def of(self, batch: Batch) -> Tensor:
+    def of(self, batch: InputBatch) -> Tensor:
         """(B, T)."""
         return torch.from_numpy(self.region_ET[batch.example_B, : batch.tokens_BT.shape[1]])
 
@@ -119,7 +119,7 @@ class RegionMaterial:
         return (self.region_ET == Region.SEPARATOR).sum(axis=1)
 
 
-def region_material(run: Run, count: int, lengths: Sequence[int] = (), split: Split = Split.TEST) -> RegionMaterial:
+def region_inputs(run: Run, count: int, lengths: Sequence[int] = (), split: Split = Split.TEST) -> RegionInputs:
     """Up to `count` examples of each length; by default of all lengths of the study."""
     task, tokens = run.make_task(), run.make_tokens()
     drawn = drawn_by_length(run, count, lengths, split)
@@ -127,7 +127,7 @@ def region_material(run: Run, count: int, lengths: Sequence[int] = (), split: Sp
     region_ET = regions_of(kept, separator_symbols(task), tokens)
     if region_ET is None:
         raise UserError(f"prompts of {run.title} do not end with a separator {SEPARATOR}")
-    found = RegionMaterial(material_of(run, drawn), region_ET)
+    found = RegionInputs(material_of(run, drawn), region_ET)
     if not found.separator_E.all():
         raise UserError(f"separators of {run.title} have no token of their own: the tokenizer joins them with a space")
     return found

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.analysis.inputs import ELEMENTS, Batch
+from lengthwise.analysis.inputs import ELEMENTS, InputBatch
 from lengthwise.data.examples import offsets
 from lengthwise.data.sequences import Sequences
 
@@ -28,17 +28,17 @@ class TargetPlaces:
         """Number of the first place of each example, and behind the last one how many there are."""
         return offsets(self.sequences.size - self.sequences.prompt)
 
-    def numbers(self, batch: Batch) -> np.ndarray:
+    def numbers(self, batch: InputBatch) -> np.ndarray:
         """Of the places of a batch among all places: (P,)."""
         return np.concatenate([np.arange(*self.starts_E[example : example + 2]) for example in batch.example_B])
 
-    def predicting(self, batch: Batch) -> Tensor:
+    def predicting(self, batch: InputBatch) -> Tensor:
         """True at the tokens from which these are predicted: (B, T)."""
         column_T = torch.arange(batch.tokens_BT.shape[1])
         prompt_B = torch.from_numpy(self.sequences.prompt[batch.example_B])
         return (column_T >= prompt_B[:, None] - 1) & (column_T < len(column_T) - 1)
 
-    def at_once(self, batch: Batch, vocabulary_rows: int) -> int:
+    def at_once(self, batch: InputBatch, vocabulary_rows: int) -> int:
         """How many copies of a batch may be read together."""
         logits = vocabulary_rows * int(self.predicting(batch).sum())
         examples, size = batch.tokens_BT.shape

@@ -56,7 +56,7 @@ class NoNorm(RMSNorm):
 
 
 @dataclass(frozen=True)
-class Case:
+class TheoremCase:
     """A way to build and to ask."""
 
     name: str
@@ -66,11 +66,11 @@ class Case:
     """Whether sequences begin with the token that can be told from the others."""
 
 
-FP64 = Case("fp64", "fp64")
-FP32 = Case("fp32")
-BYPASSED = Case("norms bypassed", norms="bypassed")
-IGNORED = Case("norms ignored", norms="ignored")
-NO_FIRST_TOKEN = Case("no first token", first_token=False)
+FP64 = TheoremCase("fp64", "fp64")
+FP32 = TheoremCase("fp32")
+BYPASSED = TheoremCase("norms bypassed", norms="bypassed")
+IGNORED = TheoremCase("norms ignored", norms="ignored")
+NO_FIRST_TOKEN = TheoremCase("no first token", first_token=False)
 CASES = (FP64, FP32, BYPASSED, IGNORED, NO_FIRST_TOKEN)
 """The theorems hold in the first three, and break in the last two."""
 
@@ -95,7 +95,7 @@ class RelativeResult:
     """The largest difference from content - (t - i), over all queries, the keys they see, and all later layers."""
 
 
-def absolute_decoder(length: int, vocabulary_rows: int, case: Case, layers: int = 1, seed: int = 0) -> Decoder:
+def absolute_decoder(length: int, vocabulary_rows: int, case: TheoremCase, layers: int = 1, seed: int = 0) -> Decoder:
     """Theorem 1: a decoder whose first layer writes t at position t, for positions 1 to `length`.
 
     Weights of further layers are 0.
@@ -120,7 +120,7 @@ def absolute_decoder(length: int, vocabulary_rows: int, case: Case, layers: int 
     return model.eval() if case.precision == "fp64" else model.float().eval()
 
 
-def relative_decoder(length: int, vocabulary_rows: int, case: Case, seed: int = 0) -> Decoder:
+def relative_decoder(length: int, vocabulary_rows: int, case: TheoremCase, seed: int = 0) -> Decoder:
     """Theorem 2: the same decoder with more layers, in which logits are content - (t - i).
 
     What those layers write is random, and into the content entries alone: nobody may overwrite position.
@@ -171,21 +171,21 @@ def residual_stream(model: Decoder, tokens_BT: Tensor) -> list[Tensor]:
     return stream
 
 
-def absolute_readings(length: int, vocabulary_rows: int, case: Case, seed: int = 0) -> tuple[Tensor, Tensor]:
+def absolute_readings(length: int, vocabulary_rows: int, case: TheoremCase, seed: int = 0) -> tuple[Tensor, Tensor]:
     """What stands for 1/t and for t after the first layer (T,), in fp64."""
     model = absolute_decoder(length, vocabulary_rows, case, seed=seed)
     after_TD = residual_stream(model, tokens(length, vocabulary_rows, case.first_token, seed))[1].double()
     return after_TD[:, INVERSE], after_TD[:, POSITION]
 
 
-def verify_absolute(length: int, vocabulary_rows: int, case: Case, seed: int = 0) -> AbsoluteResult:
+def verify_absolute(length: int, vocabulary_rows: int, case: TheoremCase, seed: int = 0) -> AbsoluteResult:
     inverse_T, position_T = absolute_readings(length, vocabulary_rows, case, seed)
     t_T = torch.arange(1, length + 1, dtype=torch.float64)
     errors = (inverse_T - 1 / t_T).abs().max().item(), (position_T - t_T).abs().max().item()
     return AbsoluteResult(case.name, length, *errors)
 
 
-def verify_relative(length: int, vocabulary_rows: int, case: Case, seed: int = 0) -> RelativeResult:
+def verify_relative(length: int, vocabulary_rows: int, case: TheoremCase, seed: int = 0) -> RelativeResult:
     model = relative_decoder(length, vocabulary_rows, case, seed)
     stream = residual_stream(model, tokens(length, vocabulary_rows, case.first_token, seed))
     t_T = torch.arange(1, length + 1, dtype=torch.float64)

@@ -15,7 +15,7 @@ MOST_DOTS = 128
 
 
 @dataclass(frozen=True)
-class Series:
+class TheoremSeries:
     name: str
     colour: str
     points: Sequence[Point]
@@ -23,31 +23,31 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Panel:
+class TheoremPanel:
     title: str
     below: str
     """The name of the horizontal axis."""
-    series: Sequence[Series]
+    series: Sequence[TheoremSeries]
 
 
 def absolute_figure(length: int, vocabulary_rows: int, seed: int = 0) -> Figure:
     """Theorem 1, as constructed and where it breaks."""
     t = range(1, length + 1)
     shown = ((theory.FP64, "constructed"), (theory.IGNORED, "norms ignored"), (theory.NO_FIRST_TOKEN, "no first token"))
-    inverse = [Series("1/t", "currentColor", _pairs(t, [1 / each for each in t]), as_line=True)]
-    position = [Series("t", "currentColor", _pairs(t, t), as_line=True)]
+    inverse = [TheoremSeries("1/t", "currentColor", _pairs(t, [1 / each for each in t]), as_line=True)]
+    position = [TheoremSeries("t", "currentColor", _pairs(t, t), as_line=True)]
     for (case, name), colour in zip(shown, (PALETTE[0], PALETTE[1], PALETTE[3]), strict=True):
         inverse_T, position_T = theory.absolute_readings(length, vocabulary_rows, case, seed)
-        inverse.append(Series(name, colour, _pairs(t, inverse_T.tolist())))
-        position.append(Series(name, colour, _pairs(t, position_T.tolist())))
+        inverse.append(TheoremSeries(name, colour, _pairs(t, inverse_T.tolist())))
+        position.append(TheoremSeries(name, colour, _pairs(t, position_T.tolist())))
     return _figure(
         "theory-absolute",
         "A decoder without position encoding writes absolute position",
         f"For positions 1 to {length}: the attention head writes 1/t and the feed-forward layer t. Without a first "
         f"token that can be told from the others they write 0 and {2 * length - 1} everywhere.",
         [
-            Panel("What the attention head writes", "position t", inverse),
-            Panel("What the feed-forward layer writes", "position t", position),
+            TheoremPanel("What the attention head writes", "position t", inverse),
+            TheoremPanel("What the feed-forward layer writes", "position t", position),
         ],
     )
 
@@ -61,11 +61,11 @@ def relative_figure(length: int, vocabulary_rows: int, seed: int = 0) -> Figure:
         tokens_BT = theory.tokens(length, vocabulary_rows, case.first_token, seed)
         *_, (_, logits_TS, content_TS) = theory.logit_parts(model, 1, theory.residual_stream(model, tokens_BT)[1])
         series = [
-            Series("-(t - i)", "currentColor", _pairs(distance, [-each for each in distance]), as_line=True),
-            Series("logit", PALETTE[1], _pairs(distance, logits_TS[-1].tolist())),
-            Series("logit - content", PALETTE[0], _pairs(distance, (logits_TS - content_TS)[-1].tolist())),
+            TheoremSeries("-(t - i)", "currentColor", _pairs(distance, [-each for each in distance]), as_line=True),
+            TheoremSeries("logit", PALETTE[1], _pairs(distance, logits_TS[-1].tolist())),
+            TheoremSeries("logit - content", PALETTE[0], _pairs(distance, (logits_TS - content_TS)[-1].tolist())),
         ]
-        panels.append(Panel(title, "distance t - i", series))
+        panels.append(TheoremPanel(title, "distance t - i", series))
     return _figure(
         "theory-relative",
         "Logits of a decoder without position encoding that fall with distance",
@@ -79,12 +79,12 @@ def _pairs(x: Sequence[int], y: Sequence[float]) -> list[Point]:
     return list(zip(map(float, x), y, strict=True))
 
 
-def _figure(name: str, title: str, description: str, panels: Sequence[Panel]) -> Figure:
+def _figure(name: str, title: str, description: str, panels: Sequence[TheoremPanel]) -> Figure:
     drawn = "".join(element("g", _draw(panel), transform=f"translate({i * WIDTH},0)") for i, panel in enumerate(panels))
     return Figure(name, title, description, WIDTH * len(panels), HEIGHT, drawn)
 
 
-def _draw(panel: Panel) -> str:
+def _draw(panel: TheoremPanel) -> str:
     xs = [x for each in panel.series for x, _ in each.points]
     ys = [0.0, *(y for each in panel.series for _, y in each.points)]
     across = Scale((min(xs), max(xs)), (LEFT, RIGHT))

@@ -15,7 +15,7 @@ from lengthwise.training.batches import Batches
 
 
 @dataclass(frozen=True)
-class Work:
+class TokenCounts:
     """What some examples ask of a model, padding not counted."""
 
     tokens: int
@@ -25,7 +25,7 @@ class Work:
     """Of a query and a key that it may see: n (n + 1) / 2 for an example of n tokens."""
 
     @classmethod
-    def of(cls, batches: Batches) -> "Work":
+    def of(cls, batches: Batches) -> "TokenCounts":
         """Of all steps and all models together."""
         real_KNRT = batches.segments_KNRT > 0
         # A token at position p sees p + 1 keys, itself included.
@@ -33,11 +33,11 @@ class Work:
         return cls(batches.tokens, int((batches.targets_KNP >= 0).sum()), pairs)
 
     @classmethod
-    def of_sequences(cls, sequences: Sequences) -> "Work":
+    def of_sequences(cls, sequences: Sequences) -> "TokenCounts":
         return cls.of_sizes(sequences.size, sequences.prompt)
 
     @classmethod
-    def of_sizes(cls, size_E: np.ndarray, prompt_E: np.ndarray) -> "Work":
+    def of_sizes(cls, size_E: np.ndarray, prompt_E: np.ndarray) -> "TokenCounts":
         """Of examples of so many tokens, of which so many are prompt."""
         size_E = size_E.astype("int64")
         return cls(int(size_E.sum()), int((size_E - prompt_E).sum()), int((size_E * (size_E + 1) // 2).sum()))
@@ -51,7 +51,7 @@ def matrix_weights(config: ModelConfig) -> int:
     return config.passes * (attention + feed_forward)
 
 
-def training_flops(config: ModelConfig, vocabulary_rows: int, work: Work) -> int:
+def training_flops(config: ModelConfig, vocabulary_rows: int, work: TokenCounts) -> int:
     """Operations (a multiplication and an addition are two) that forward and backward pass cannot do without.
 
     6 x matrix weights x tokens

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lengthwise.bench.arithmetic import Work, training_flops
+from lengthwise.bench.arithmetic import TokenCounts, training_flops
 from lengthwise.bench.training import PASSES, Session, peak_memory, session
 from lengthwise.executors.executor import Job
 from lengthwise.executors.local import one_thread
@@ -103,7 +103,7 @@ def _product_rate(side_by_side: bool) -> float:
 def operations(run: Run) -> float:
     """Of all its training."""
     size_E, prompt_E = measured_sizes(run)
-    flops = training_flops(run.model, run.make_tokens().rows, Work.of_sizes(size_E, prompt_E))
+    flops = training_flops(run.model, run.make_tokens().rows, TokenCounts.of_sizes(size_E, prompt_E))
     return flops / len(size_E) * run.training.batch * run.training.steps
 
 

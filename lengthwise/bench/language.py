@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.bench.arithmetic import Peak, Work, synchronize, training_flops
-from lengthwise.bench.language_peer import PeerLoop, PeerSteps, Variant
+from lengthwise.bench.arithmetic import Peak, TokenCounts, synchronize, training_flops
+from lengthwise.bench.language_peer import PeerLoop, PeerSteps, PeerVariant
 from lengthwise.bench.language_workload import DOCUMENTS, Case
 from lengthwise.bench.training import free_memory, peak_memory
 from lengthwise.language.model import build_language_model
-from lengthwise.language.processes import Processes
+from lengthwise.language.processes import ProcessGroup
 from lengthwise.language.steps import WindowSteps
 from lengthwise.language.training import TOKENS_AT_ONCE
 from lengthwise.language.whole import WholeLearner
@@ -91,8 +91,8 @@ class Ours:
         settings = case.settings
         model = build_language_model(settings, case.scale.vocabulary_rows)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self.learner = WholeLearner(model, settings, Processes(), device, self.notes.append)
-        self.source = WindowSteps(settings, self.windows, Processes())
+        self.learner = WholeLearner(model, settings, ProcessGroup(), device, self.notes.append)
+        self.source = WindowSteps(settings, self.windows, ProcessGroup())
         tokens = case.scale.batch_tokens
         self.at_once = max(1, min(STEPS_AT_ONCE[device.type], TOKENS_AT_ONCE // tokens))
         self.next_step, self.loss = 0, math.nan
@@ -147,16 +147,16 @@ class Ours:
             most = max(most, int(begun_R.reshape(-1, rows).sum(axis=1).max()))
         return most
 
-    def work(self, steps: int) -> tuple[Work, float]:
+    def work(self, steps: int) -> tuple[TokenCounts, float]:
         """What some steps ask, and the share of padding in their rows."""
         batches = self.source.steps(0, steps).batches
-        return Work.of(batches), 1 - batches.tokens / batches.tokens_KNRT.size
+        return TokenCounts.of(batches), 1 - batches.tokens / batches.tokens_KNRT.size
 
 
 class Peer:
     """The plain loop on the same rows."""
 
-    def __init__(self, ours: Ours, variant: Variant, steps: int) -> None:
+    def __init__(self, ours: Ours, variant: PeerVariant, steps: int) -> None:
         """`steps`: as many will be done after the first stretch."""
         self.ours, self.device = ours, ours.device
         case = ours.case
@@ -207,7 +207,7 @@ def _distance(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> fl
     return math.sqrt(apart / size)
 
 
-def time_line(ours: Ours, variant: Variant, peak: Peak, steps: int) -> LanguageTimes:
+def time_line(ours: Ours, variant: PeerVariant, peak: Peak, steps: int) -> LanguageTimes:
     """Both in turn: what slows the machine down for a while slows both down."""
     peer = Peer(ours, variant, ROUNDS * steps)
     ours_seconds, peer_seconds = [], []

@@ -9,7 +9,7 @@ import torch
 
 from lengthwise.bench.arithmetic import Peak
 from lengthwise.bench.language import Ours, time_line
-from lengthwise.bench.language_peer import Mode, Variant, rotary_of
+from lengthwise.bench.language_peer import Mode, PeerVariant, rotary_of
 from lengthwise.bench.language_workload import DOCUMENTS, WINDOWS, Case
 from lengthwise.bench.training import free_memory
 
@@ -48,7 +48,7 @@ class LanguageBench:
         self.peak = peak()
         self.took: dict[str, float] = {}
         """By mode: seconds of the longest line so far."""
-        self.timed: list[tuple[Case, Variant, float]] = []
+        self.timed: list[tuple[Case, PeerVariant, float]] = []
         """With the speed of the plain loop; 0 where it failed."""
         self.left_out: list[str] = []
 
@@ -101,7 +101,7 @@ class LanguageBench:
         for attention in ATTENTIONS[self.device.type, case.rows]:
             yield case, {"attention": attention}
 
-    def _start(self, case: Case) -> Variant:
+    def _start(self, case: Case) -> PeerVariant:
         """The fastest so far of this case; of a new one what was fastest in the case before it, with an attention that
         knows its rows."""
         own = [(speed, variant) for timed, variant, speed in self.timed if timed == case]
@@ -109,7 +109,7 @@ class LanguageBench:
             return max(own, key=lambda each: each[0])[1]
         attentions = ATTENTIONS[self.device.type, case.rows]
         if not self.timed:
-            return Variant(attentions[0], mode=self.first_mode)
+            return PeerVariant(attentions[0], mode=self.first_mode)
         before = self._start(self.timed[-1][0])
         alike = [timed for timed, _, _ in self.timed if timed.rows == case.rows]
         return replace(before, attention=self._start(alike[-1]).attention if alike else attentions[0])
@@ -120,7 +120,7 @@ class LanguageBench:
             return self.took[mode]
         return EXPECTED[mode] if self.device.type == "cuda" else 0.0
 
-    def _line(self, ours: Ours, variant: Variant) -> dict[str, Any]:
+    def _line(self, ours: Ours, variant: PeerVariant) -> dict[str, Any]:
         """What goes wrong in a program of PyTorch costs its line, and no other."""
         case = ours.case
         row: dict[str, Any]

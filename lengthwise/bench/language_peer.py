@@ -34,7 +34,7 @@ CHUNK = 4096
 
 
 @dataclass(frozen=True)
-class Variant:
+class PeerVariant:
     """One way to write the loop."""
 
     attention: str
@@ -75,7 +75,7 @@ def normed(x: Tensor, weight_D: Tensor) -> Tensor:
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight_D.to(x.dtype)
 
 
-class Block(nn.Module):
+class PeerBlock(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         width, inner = config.width, config.inner_width
@@ -117,7 +117,7 @@ class PeerModel(nn.Module):
             raise UserError("the plain loop is for models in the style of Llama, without shared keys, loops or dropout")
         self.attention, self.loss, self.dtype = attention, loss, dtype
         self.embedding_VD = nn.Parameter(torch.empty(vocabulary_rows, config.width))
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(PeerBlock(config) for _ in range(config.layers))
         self.rotations = None if rotary is None else Rotations(rotary, config.head_width, context)
         self.final_norm_D = nn.Parameter(torch.ones(config.width))
         self.unembedding_VD = nn.Parameter(torch.empty(vocabulary_rows, config.width))
@@ -138,7 +138,7 @@ class PeerModel(nn.Module):
         each, which is the parameter itself or its gradient."""
         named = {"embedding.weight": of(self.embedding_VD)}
         for layer, each in enumerate(self.blocks):
-            block = cast(Block, each)
+            block = cast(PeerBlock, each)
             gate, inner = of(block.gate_and_inner).chunk(2)
             named |= {
                 f"blocks.{layer}.attention_norm.weight": of(block.attention_norm_D),
@@ -214,7 +214,7 @@ class PeerLoop:
         settings: LanguageSettings,
         vocabulary_rows: int,
         device: torch.device,
-        variant: Variant,
+        variant: PeerVariant,
         sequences: int,
         weights: Mapping[str, Tensor],
     ) -> None:

@@ -37,7 +37,7 @@ PADDING = 0
 
 
 @dataclass(frozen=True)
-class Scale:
+class WorkloadScale:
     """What a kind of device is given to do."""
 
     size: str
@@ -52,8 +52,8 @@ class Scale:
 
 
 SCALES = {
-    "cpu": Scale("tiny", (64,), 1024, 512, 2**16, 25, 8),
-    "cuda": Scale("lm-small", (512, 2048), 32_768, 8192, 2**23, 200, 128),
+    "cpu": WorkloadScale("tiny", (64,), 1024, 512, 2**16, 25, 8),
+    "cuda": WorkloadScale("lm-small", (512, 2048), 32_768, 8192, 2**23, 200, 128),
 }
 
 
@@ -66,7 +66,7 @@ class Case:
     context: int
     rows: str
     """One of ROWS."""
-    scale: Scale
+    scale: WorkloadScale
 
     @property
     def name(self) -> str:
@@ -89,11 +89,11 @@ class Case:
 
 
 @lru_cache(maxsize=2)  # models with different encodings read the same rows, one after the other
-def _windows(rows: str, context: int, scale: Scale, seed: int) -> Windows:
+def _windows(rows: str, context: int, scale: WorkloadScale, seed: int) -> Windows:
     return Windows(Arrangement(_documents(rows, context, scale), context, PADDING), seed)
 
 
-def _documents(rows: str, context: int, scale: Scale) -> Documents:
+def _documents(rows: str, context: int, scale: WorkloadScale) -> Documents:
     draws, wanted = stream(0, "bench", rows, context), scale.corpus_tokens
     if rows == WINDOWS:
         # The last token of a document is only predicted, so that nothing is left over.
@@ -122,7 +122,7 @@ def cases(
 
 
 def _cases(
-    scale: Scale, sizes: Sequence[str], encodings: Sequence[str], contexts: Sequence[int], rows: Sequence[str]
+    scale: WorkloadScale, sizes: Sequence[str], encodings: Sequence[str], contexts: Sequence[int], rows: Sequence[str]
 ) -> Iterator[Case]:
     for size in sizes:
         for context in contexts or scale.contexts:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lengthwise.bench.arithmetic import Peak, Work, synchronize, training_flops
+from lengthwise.bench.arithmetic import Peak, TokenCounts, synchronize, training_flops
 from lengthwise.bench.hugging_face import ExampleDataset, PadToLongest, gpt2, require_transformers, training_examples
 from lengthwise.bench.training import free_memory, peak_memory
 from lengthwise.bench.workload import Workload
@@ -113,7 +113,7 @@ def time_trainer(
     with tempfile.TemporaryDirectory() as folder:
         loss = _train(transformers, run, model, sequences, device, warm_up + timed, compiled, clock, folder)
     memory, reserved = peak_memory(device)
-    work = Work.of_sequences(sequences)
+    work = TokenCounts.of_sequences(sequences)
     done = clock.seconds * len(sequences) / run.training.batch  # what all of the examples take
     flops = training_flops(run.model, run.make_tokens().rows, work) / done
     return TrainerTimes(

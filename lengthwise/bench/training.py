@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lengthwise.bench.arithmetic import Peak, Work, training_flops
+from lengthwise.bench.arithmetic import Peak, TokenCounts, training_flops
 from lengthwise.bench.workload import Workload
 from lengthwise.data.sequences import Sequences
 from lengthwise.evaluation.test_set import validation_set
@@ -265,10 +265,12 @@ def _end_to_end(fleet: Session, spans: Sequence[tuple[int, int]]) -> float:
         return (time.perf_counter() - start) / spans[-1][1]
 
 
-def _work(prepared: Sequence[Steps]) -> tuple[Work, int]:
+def _work(prepared: Sequence[Steps]) -> tuple[TokenCounts, int]:
     """What all stretches ask, and the cells of the rows that hold it."""
-    parts = [Work.of(steps.batches) for steps in prepared]
-    work = Work(*(int(np.sum([getattr(part, name) for part in parts])) for name in ("tokens", "predicted", "pairs")))
+    parts = [TokenCounts.of(steps.batches) for steps in prepared]
+    work = TokenCounts(
+        *(int(np.sum([getattr(part, name) for part in parts])) for name in ("tokens", "predicted", "pairs"))
+    )
     cells = sum(
         int(steps.batches.rows_K.sum()) * steps.batches.tokens_KNRT.shape[1] * steps.batches.tokens_KNRT.shape[3]
         for steps in prepared

@@ -31,7 +31,7 @@ TOKENS_SAY = "depends on the tokens: there is nothing to draw."
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedEncoding:
     """What an encoding contributes, asked with some tokens."""
 
     encoding: Encoding
@@ -42,7 +42,7 @@ class Asked:
     logits_BHTS: Tensor
 
     @classmethod
-    def of(cls, encoding: Encoding, seed: int) -> "Asked":
+    def of(cls, encoding: Encoding, seed: int) -> "AskedEncoding":
         geometry, generator = encoding.geometry, torch.Generator().manual_seed(seed)
         last = encoding.last_position
         tokens = TOKENS if last is None else min(TOKENS, last + 1)
@@ -171,48 +171,50 @@ def pictures_of(encoding: Encoding, name: str, in_layers: str = "") -> Pictures:
 class _Drawing:
     def __init__(self, encoding: Encoding, name: str, in_layers: str) -> None:
         self.name, self.in_layers, self.found = name, in_layers, Pictures()
-        self.asked = Asked.of(encoding, 0)
+        self.asked = AskedEncoding.of(encoding, 0)
         other = deepcopy(encoding)
         for index, parameter in enumerate(other.parameters()):
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(100 + index)))
-        self.others = Asked.of(other, 1), Asked.of(other, 2)
+        self.others = AskedEncoding.of(other, 1), AskedEncoding.of(other, 2)
         """The same with other parameters, which both have, and other tokens, which each has."""
 
     def all(self) -> None:
         asked, contribution = self.asked, self.asked.contribution
         embeds = bool(asked.added_TD().any())
         if embeds:
-            self.lines("vectors", "Cosine between the vectors of two positions", Asked.vectors)
+            self.lines("vectors", "Cosine between the vectors of two positions", AskedEncoding.vectors)
         if contribution.distance_bias is not None:
-            self.lines("bias", "Bias of each head", Asked.distance_bias)
+            self.lines("bias", "Bias of each head", AskedEncoding.distance_bias)
         if contribution.position_bias is not None:
-            self.bias("The bias", Asked.position_bias, f" for the query at position {TOKENS - 1}")
+            self.bias("The bias", AskedEncoding.position_bias, f" for the query at position {TOKENS - 1}")
         if contribution.row_column_bias is not None:
-            self.bias("The bias", Asked.row_column_bias, "")
+            self.bias("The bias", AskedEncoding.row_column_bias, "")
         if contribution.score is not None and not bool(asked.scored().isneginf().any()):
-            self.bias("How logits change", Asked.scored, f" for the query at position {TOKENS - 1}")
+            self.bias("How logits change", AskedEncoding.scored, f" for the query at position {TOKENS - 1}")
         self.mask()
         if contribution.rotation is not None:
             self.rotation()
         if {"token_rotation", "queries", "keys"}.intersection(contribution.names):
-            if self.depends(Asked.product):
+            if self.depends(AskedEncoding.product):
                 self.note(f"How queries and keys change {TOKENS_SAY}")
             else:
-                self.lines("product", "Product of a query and a key of ones, relative to distance 0", Asked.product)
+                self.lines(
+                    "product", "Product of a query and a key of ones, relative to distance 0", AskedEncoding.product
+                )
         if contribution.scale is not None:
-            if self.depends(Asked.scale):
+            if self.depends(AskedEncoding.scale):
                 self.note(f"The scale {TOKENS_SAY}")
             else:
-                self.lines("scale", "Factor of the logits", Asked.scale, "keys that are seen", 1)
+                self.lines("scale", "Factor of the logits", AskedEncoding.scale, "keys that are seen", 1)
         if contribution.normalizer is not None:
             title = f"Weights of keys whose logits fall from {LOGITS[0]:g} to {LOGITS[1]:g}; dashes: the softmax"
-            self.lines("weights", title, Asked.weights, dashed=falling_logits().softmax(-1))
+            self.lines("weights", title, AskedEncoding.weights, dashed=falling_logits().softmax(-1))
         if contribution.output is not None:
             self.note(f"What it makes of what heads found {TOKENS_SAY}")
         if not contribution.names and not embeds:
             self.note("It adds nothing: there is nothing to draw.")
 
-    def bias(self, what: str, read: Callable[[Asked], Tensor], where: str) -> None:
+    def bias(self, what: str, read: Callable[[AskedEncoding], Tensor], where: str) -> None:
         if self.depends(read):
             self.note(f"{what} {TOKENS_SAY}")
         elif bool(read(self.asked).any()):
@@ -248,9 +250,9 @@ class _Drawing:
             f"Products of pairs of entries, {some} pairs; a full turn takes {turns[0]} to {turns[1]} tokens; "
             f"{2 * pairs} of {width} entries rotate"
         )
-        self.lines("rotation", title, Asked.pairs)
+        self.lines("rotation", title, AskedEncoding.pairs)
 
-    def depends(self, read: Callable[[Asked], Tensor]) -> bool:
+    def depends(self, read: Callable[[AskedEncoding], Tensor]) -> bool:
         """Whether other tokens change it."""
         return not _alike(*map(read, self.others))
 
@@ -258,7 +260,7 @@ class _Drawing:
         self,
         kind: str,
         title: str,
-        read: Callable[[Asked], Tensor],
+        read: Callable[[AskedEncoding], Tensor],
         across: str = "distance",
         first: int = 0,
         dashed: Tensor | None = None,

@@ -1,7 +1,6 @@
 """The `lengthwise analyze` commands: parses and calls; imports nothing heavy before a command runs."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from lengthwise.cli import completion
 from lengthwise.cli.app import App
 from lengthwise.cli.following import after_analysis
 from lengthwise.cli.names import require_parts
+from lengthwise.cli.options import AsJson, AtCheckpoint, Checkpoint
 from lengthwise.cli.printing import console, messages, say
 
 if TYPE_CHECKING:
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from lengthwise.report.model.table import Table
 
 analyze_app = App(help="Analyze trained models: attention, probes of position, failures.")
-
-
-class Checkpoint(StrEnum):
-    last = "last"
-    best = "best"
 
 
 Runs = Annotated[
@@ -41,9 +36,7 @@ Only = Annotated[
 Lengths = Annotated[str, typer.Option(help="E.g. 5,10,20-24; by default all of the study.")]
 Count = Annotated[int, typer.Option(min=0, help="Examples of each length; 0 for the usual number.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.", autocompletion=completion.devices)]
-AtCheckpoint = Annotated[Checkpoint, typer.Option(help="The last checkpoint, or the one that is best in validation.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for the rows; by default RUNS/analysis.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON for programs.")]
 ReferenceLabel = Annotated[
     str,
     typer.Option(help="The encoding that the others are compared with.", autocompletion=completion.encodings),
@@ -186,9 +179,9 @@ def _analysis(**wanted: Any) -> "Analysis":
     runs: Path = wanted["runs"]
     if not (runs / "config.json").exists():  # which a Hugging Face model has
         require_parts(runs, wanted["only"], wanted.get("reference", ""))
-    from lengthwise.analysis.analyses import Analysis, Wanted
+    from lengthwise.analysis.analyses import Analysis, AnalysisRequest
 
-    return Analysis(Wanted(**wanted), messages)
+    return Analysis(AnalysisRequest(**wanted), messages)
 
 
 def _show(analysis: "Analysis", tables: "list[Table]", as_json: bool) -> None:

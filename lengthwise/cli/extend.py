@@ -13,12 +13,11 @@ from lengthwise.cli import completion
 from lengthwise.cli.app import App
 from lengthwise.cli.extend_merge import merge_command
 from lengthwise.cli.extend_options import (
-    AsJson,
     AtPositions,
     Contexts,
     Corpus,
     Device,
-    Documents,
+    DocumentSplit,
     EntropyTarget,
     Extensions,
     Fit,
@@ -39,7 +38,7 @@ from lengthwise.cli.extend_options import (
 from lengthwise.cli.extend_studies import compare_command, report_command, study_command
 from lengthwise.cli.following import say_next
 from lengthwise.cli.names import require_extensions
-from lengthwise.cli.options import Dtype
+from lengthwise.cli.options import AsJson, Dtype
 from lengthwise.cli.printing import console, messages, say
 from lengthwise.errors import UserError
 
@@ -55,7 +54,7 @@ def perplexity_command(
     context: Contexts = "",
     by_position: Annotated[bool, typer.Option("--by-position", help="Also loss by position.")] = False,
     corpus: Corpus = None,
-    split: Split = Documents.test,
+    split: Split = DocumentSplit.test,
     windows: Windows = 256,
     scored: Scored = 0,
     store: Store = None,
@@ -108,7 +107,7 @@ def entropy_command(
     samples: Annotated[int, typer.Option(min=1, help="Rows.")] = 8,
     at: Annotated[int, typer.Option(min=1, help="Positions at which it is taken, evenly.")] = 128,
     corpus: Corpus = None,
-    split: Split = Documents.test,
+    split: Split = DocumentSplit.test,
     scored: Scored = 0,
     store: Store = None,
     positions: AtPositions = Positions.auto,
@@ -131,7 +130,7 @@ def uniform_command(
     model: Model,
     context: Contexts = "",
     corpus: Corpus = None,
-    split: Split = Documents.validation,
+    split: Split = DocumentSplit.validation,
     windows: Windows = 64,
     scored: Scored = 0,
     store: Store = None,
@@ -219,13 +218,13 @@ def _extending(
 ) -> "Iterator[Extending]":
     """`times`: the default contexts, as multiples of the trained length. `out`: where rows will be written."""
     require_extensions(wanted.get("extensions", ()))
-    from lengthwise.context_extension.extending import Extending, Wanted, read_lengths, require_place
+    from lengthwise.context_extension.extending import Extending, ExtensionRequest, read_lengths, require_place
 
     require_place(out)
     with watching() as listener:
-        made = Extending(Wanted(contexts=read_lengths(contexts), **wanted), listener)
+        made = Extending(ExtensionRequest(contexts=read_lengths(contexts), **wanted), listener)
         if times and not contexts:
-            made.contexts = [each * made.subject.trained for each in times]
+            made.contexts = [each * made.loaded.trained for each in times]
         yield made
 
 

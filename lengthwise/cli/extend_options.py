@@ -22,7 +22,7 @@ class Positions(StrEnum):
     none = "none"
 
 
-class Documents(StrEnum):
+class DocumentSplit(StrEnum):
     train = "train"
     validation = "validation"
     test = "test"
@@ -67,7 +67,7 @@ Extensions = Annotated[
 Fit = Annotated[Path | None, typer.Option(help="A folder that `extend fit` has written.")]
 Contexts = Annotated[str, typer.Option("--context", help="E.g. 512,1024,2k; by default 1, 2, 4, 8 times the trained.")]
 Corpus = Annotated[Path | None, typer.Option(help="Documents to read; by default what the run was trained on.")]
-Split = Annotated[Documents, typer.Option(help="Which documents.")]
+Split = Annotated[DocumentSplit, typer.Option(help="Which documents.")]
 Windows = Annotated[int, typer.Option(min=1, help="Runs of scored tokens, spread over the documents.")]
 Scored = Annotated[
     int,
@@ -81,7 +81,6 @@ Weights = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.", autocompletion=completion.devices)]
 Out = Annotated[Path | None, typer.Option(help="A .jsonl file to which the rows are added.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the rows as JSON for programs.")]
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import typer
 
 from lengthwise.cli import completion
 from lengthwise.cli.extend_options import (
-    AsJson,
     AtPositions,
     Contexts,
     Corpus,
@@ -25,7 +24,7 @@ from lengthwise.cli.extend_options import (
 )
 from lengthwise.cli.following import say_next
 from lengthwise.cli.names import require_extension_study, require_extensions
-from lengthwise.cli.options import Dtype
+from lengthwise.cli.options import AsJson, Dtype
 from lengthwise.cli.printing import console, messages, say
 from lengthwise.errors import UserError
 
@@ -79,21 +78,21 @@ def compare_command(
     asked = read_lengths(context)
     try:
         with watching() as listener:
-            subject = open_model(model, choose_device(device), store, positions.value, trained, dtype.value)
-            listener.note(subject.described())
-            contexts = sorted({subject.trained, *asked}) if asked else [k * subject.trained for k in (1, 2, 4, 8)]
-            if contexts[0] < subject.trained:
-                raise UserError(f"contexts must be {subject.trained:,} tokens or more, the trained length")
+            loaded = open_model(model, choose_device(device), store, positions.value, trained, dtype.value)
+            listener.note(loaded.described())
+            contexts = sorted({loaded.trained, *asked}) if asked else [k * loaded.trained for k in (1, 2, 4, 8)]
+            if contexts[0] < loaded.trained:
+                raise UserError(f"contexts must be {loaded.trained:,} tokens or more, the trained length")
             try:
                 settings = MeasureSettings(
-                    times=tuple(each / subject.trained for each in contexts), windows=windows,
+                    times=tuple(each / loaded.trained for each in contexts), windows=windows,
                     scored=usual_scored(scored, contexts[0]),
                     depths=depths, trials=trials, heads=heads, seed=seed,
                 )  # fmt: skip
             except ValueError as error:
                 raise UserError(str(error)) from error
-            folder = out or Path("runs") / f"compare-{path_part(subject.name)}"
-            compare(subject, comparison(subject, extension, fit), settings, corpus, folder, listener)
+            folder = out or Path("runs") / f"compare-{path_part(loaded.name)}"
+            compare(loaded, comparison(loaded, extension, fit), settings, corpus, folder, listener)
     except KeyboardInterrupt:
         messages.print("Stopped. The same command resumes with the lines that are left.")
         raise typer.Exit(130) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lengthwise.cli.app import App
+from lengthwise.cli.options import AsJson
 from lengthwise.cli.printing import console, messages
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ Length = Annotated[
 ]
 Vocabulary = Annotated[int, typer.Option(min=2, max=100_000, help="How many tokens there are.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the tokens and of all random parameters.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Picture = Annotated[Path | None, typer.Option(help="A .svg or .png file for a picture at this length.")]
 
 

@@ -19,16 +19,16 @@ AND = re.compile(r"\+(?=[A-Za-z])")
 AS_TRAINED = "as trained"
 
 
-def comparison(subject: LoadedModel, extensions: Sequence[str], fits: Sequence[Path]) -> list[Line]:
+def comparison(loaded: LoadedModel, extensions: Sequence[str], fits: Sequence[Path]) -> list[Line]:
     """As trained, then a line for each of `extensions` (`a:x=1+b` for two together), then for each of `fits`."""
-    lines = [Line(AS_TRAINED, subject.name, None, ())]
+    lines = [Line(AS_TRAINED, loaded.name, None, ())]
     for text in extensions:
         tables = tuple(extension_table(part) for part in AND.split(text))
-        lines.append(Line(label_of(tables), subject.name, None, tables))
+        lines.append(Line(label_of(tables), loaded.name, None, tables))
     for folder in fits:
-        label = Variant(subject, [], load_fit(folder, subject)).label
+        label = Variant(loaded, [], load_fit(folder, loaded)).label
         same = [line for line in lines if line.name == label]
-        lines.append(Line(f"{label} ({folder.name})" if same else label, subject.name, None, (), fitted=folder))
+        lines.append(Line(f"{label} ({folder.name})" if same else label, loaded.name, None, (), fitted=folder))
     names = [line.name for line in lines]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{twice[0]} is to be compared with itself; leave one out")
@@ -38,11 +38,11 @@ def comparison(subject: LoadedModel, extensions: Sequence[str], fits: Sequence[P
 
 
 def compare(
-    subject: LoadedModel,
+    loaded: LoadedModel,
     lines: Sequence[Line],
     settings: MeasureSettings,
     corpus: Path | None,
     out: Path,
     listener: Listener,
 ) -> None:
-    LineTable({subject.name: subject}, lines, settings, out, DocumentsOfModels(corpus, listener.note), listener).run()
+    LineTable({loaded.name: loaded}, lines, settings, out, DocumentsOfModels(corpus, listener.note), listener).run()

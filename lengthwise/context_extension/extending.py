@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 
 from lengthwise import door
-from lengthwise.context_extension import tables as showing
 from lengthwise.context_extension.entropy import correlate, entropies, entropy_rows, spread_positions
 from lengthwise.context_extension.fit_files import holds_others, save_fit
 from lengthwise.context_extension.fitting import FitSettings
@@ -21,6 +20,13 @@ from lengthwise.context_extension.loaded_model import LoadedModel, at_context, o
 from lengthwise.context_extension.passkey import KeyDocuments, depths, passkey_rows
 from lengthwise.context_extension.perplexity import loss_by_position, perplexities
 from lengthwise.context_extension.search import fit_growth
+from lengthwise.context_extension.tables import (
+    entropy_table,
+    heat_map,
+    perplexity_table,
+    position_table,
+    uniform_table,
+)
 from lengthwise.context_extension.uniform import search_uniform
 from lengthwise.context_extension.variant import variant
 from lengthwise.errors import UserError
@@ -39,7 +45,7 @@ MOST_KEYS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExtensionRequest:
     """What was asked for, of one model."""
 
     model: Path
@@ -63,89 +69,89 @@ class Wanted:
 class Extending:
     """One call: what it wants, what it found."""
 
-    def __init__(self, wanted: Wanted, listener: Listener | None = None) -> None:
+    def __init__(self, wanted: ExtensionRequest, listener: Listener | None = None) -> None:
         self.wanted, self.listener = wanted, listener or Listener()
-        self.subject: LoadedModel = open_model(
+        self.loaded: LoadedModel = open_model(
             wanted.model, choose_device(wanted.device), wanted.store, wanted.positions, wanted.trained, wanted.dtype
         )
-        self.listener.note(self.subject.described())
-        self.variant = variant(self.subject, wanted.extensions, wanted.fit)
-        self.contexts = wanted.contexts or [times * self.subject.trained for times in (1, 2, 4, 8)]
+        self.listener.note(self.loaded.described())
+        self.variant = variant(self.loaded, wanted.extensions, wanted.fit)
+        self.contexts = wanted.contexts or [times * self.loaded.trained for times in (1, 2, 4, 8)]
         self.rows: list[Row] = []
         """For programs."""
 
     def perplexity(self, by_position: bool) -> list[Table]:
         targets = self._targets()
-        about = {"model": self.subject.name, "variant": self.variant.label}
-        with watching_memory(self.subject.model.device) as peak:
+        about = {"model": self.loaded.name, "variant": self.variant.label}
+        with watching_memory(self.loaded.model.device) as peak:
             found = [each.table() for each in perplexities(self.variant, targets, self.contexts)]
             memory = peak()
         if memory is not None:
             self.listener.note(f"GPU memory at most: {memory / 2**30:.1f} GiB")
         self.rows = [{**about, "kind": "perplexity", **row, "memory_bytes": memory} for row in found]
-        tables = [showing.perplexity_table(f"{self.subject.name}, {self.variant.label}", found)]
+        tables = [perplexity_table(f"{self.loaded.name}, {self.variant.label}", found)]
         if by_position:
             longest = max(self.contexts)
             positions = loss_by_position(self.variant(longest), targets, longest)
             self.rows += [{**about, "kind": "position", "context": longest, **row} for row in positions]
-            tables.append(showing.position_table(f"Loss by position in windows of {longest:,} tokens", positions))
+            tables.append(position_table(f"Loss by position in windows of {longest:,} tokens", positions))
         return tables
 
     def passkey(self, depth_count: int, trials: int, seed: int) -> list[Table]:
-        if self.subject.key_rows == 0:
-            self.listener.note(f"{self.subject.name} saw no key-recall documents in training: it may know no answer")
+        if self.loaded.key_rows == 0:
+            self.listener.note(f"{self.loaded.name} saw no key-recall documents in training: it may know no answer")
         keys = depth_count * trials
         if keys * len(self.contexts) > MOST_KEYS:
             raise UserError(f"{keys * len(self.contexts):,} key-recall documents are too many; choose fewer --trials")
         self._require_memory(max(self.contexts), keys)
-        documents = KeyDocuments(self.subject.tokenizer, self.subject.begins)
+        documents = KeyDocuments(self.loaded.tokenizer, self.loaded.begins)
         found = passkey_rows(self.variant, documents, self.contexts, depths(depth_count), trials, seed)
-        about = {"model": self.subject.name, "variant": self.variant.label, "digits": documents.digits()}
+        about = {"model": self.loaded.name, "variant": self.variant.label, "digits": documents.digits()}
         self.rows = [{**about, **row} for row in found]
-        title = f"{self.subject.name}, {self.variant.label}: passkey accuracy, by depth and length"
-        return [showing.heat_map(title, found, documents.digits())]
+        title = f"{self.loaded.name}, {self.variant.label}: passkey accuracy, by depth and length"
+        return [heat_map(title, found, documents.digits())]
 
     def entropy(self, samples: int, positions: int) -> list[Table]:
         """Of the model as trained, and under its extensions or fit, where there are any."""
         context = max(self.contexts)
         rows_RT = self._targets(samples).rows(context)[:, :-1]
         asked = spread_positions(context, positions)
-        variants = [variant(self.subject), *([self.variant] if self.wanted.extensions or self.wanted.fit else [])]
+        variants = [variant(self.loaded), *([self.variant] if self.wanted.extensions or self.wanted.fit else [])]
         tables = []
         for each in variants:
             found = entropy_rows(entropies(each(context), rows_RT, asked), asked, len(rows_RT))
-            self.rows += [{"model": self.subject.name, "variant": each.label, **row} for row in found]
-            tables.append(showing.entropy_table(f"{each.label}: entropy of attention in bits, mean over heads", found))
+            self.rows += [{"model": self.loaded.name, "variant": each.label, **row} for row in found]
+            tables.append(entropy_table(f"{each.label}: entropy of attention in bits, mean over heads", found))
         if self.variant.fitted is not None and self.variant.fitted.settings.head_scale:
             tables.append(self._correlation(self.variant.fitted.learned["scales_LH"].double(), samples))
         return tables
 
     def _correlation(self, scales_LH: Tensor, samples: int) -> Table:
         """Of the learned scales with the entropy that the heads have as trained, at the trained length."""
-        trained = self.subject.trained
+        trained = self.loaded.trained
         within = spread_positions(trained, 64)[1:]  # the first token has no choice
         rows_RT = self._targets(samples, [trained]).rows(trained)[:, :-1]
-        entropy_LH = entropies(self.subject.model, rows_RT, within).mean(dim=-1)
+        entropy_LH = entropies(self.loaded.model, rows_RT, within).mean(dim=-1)
         found = correlate(scales_LH, entropy_LH)
-        self.rows.append({"model": self.subject.name, "kind": "correlation", **found.table()})
+        self.rows.append({"model": self.loaded.name, "kind": "correlation", **found.table()})
         return correlation_table(found.table())
 
     def uniform(self) -> list[Table]:
         found = search_uniform(
-            self.subject,
+            self.loaded,
             self._targets(),
             self.contexts,
             lambda context, search: self.listener.note(f"{context}: {search.best:.2f}"),
         )
-        trained = self.subject.trained
+        trained = self.loaded.trained
         best = {context: search.best for context, search in found.items()}
         growth = fit_growth(best, trained) if any(context > trained for context in best) else None
         for context, search in found.items():
             tried = [{"scale": scale, "loss": loss} for scale, loss in sorted(search.losses.items())]
-            self.rows.append({"model": self.subject.name, "context": context, "best": search.best, "tried": tried})
+            self.rows.append({"model": self.loaded.name, "context": context, "best": search.best, "tried": tried})
         if growth is not None:
-            self.rows.append({"model": self.subject.name, "slope": growth.slope, "determination": growth.determination})
-        return [showing.uniform_table(f"{self.subject.name}: best uniform scale", found, growth)]
+            self.rows.append({"model": self.loaded.name, "slope": growth.slope, "determination": growth.determination})
+        return [uniform_table(f"{self.loaded.name}: best uniform scale", found, growth)]
 
     def fit(self, what: str, length: int, out: Path, initial: float | None, recipe: dict[str, Any]) -> str:
         """`what`: head-scale, or an extension under which all weights are trained. Returns a line that says it."""
@@ -157,7 +163,7 @@ class Extending:
         # Before the search: documents may be too short.
         by_entropy = recipe["method"] == "entropy"
         tokens = 2 * (1 if by_entropy else recipe["steps"]) * recipe["batch"] * length
-        documents = self.subject.documents(recipe["split"], self.wanted.corpus, tokens, length, self.listener.note)
+        documents = self.loaded.documents(recipe["split"], self.wanted.corpus, tokens, length, self.listener.note)
         windows = TrainingWindows(documents, length, recipe["seed"])
         self._require_memory(length, recipe["batch"])
         more: Row = {}
@@ -166,17 +172,17 @@ class Extending:
         elif head_scale and initial is None:
             self.listener.note(f"searching the best uniform scale at {length:,} tokens")
             targets = self._targets(min(self.wanted.windows, 64), [length], "validation")
-            search = search_uniform(self.subject, targets, [length])[length]
+            search = search_uniform(self.loaded, targets, [length])[length]
             initial = max(search.best, recipe["floor"])
             more["uniform_search"] = sorted(search.losses.items())
         if head_scale:
             settings = _settings(FitSettings, length=length, initial=initial, **recipe)
         else:
             recipe = {name: value for name, value in recipe.items() if name != "floor"}
-            tables = (at_context(extension_table(what), length, self.subject.trained),)
+            tables = (at_context(extension_table(what), length, self.loaded.trained),)
             settings = _settings(FitSettings, length=length, head_scale=False, extensions=tables, **recipe)
-        fitted = fit_by_method(self.subject, windows, settings, self.listener)
-        save_fit(out, self.subject, fitted, more)
+        fitted = fit_by_method(self.loaded, windows, settings, self.listener)
+        save_fit(out, self.loaded, fitted, more)
         count = sum(value.numel() for value in fitted.learned.values())
         tail = fitted.losses[1:][-10:] or fitted.losses
         losses = f"loss {fitted.losses[0]:.4f}, at the end {sum(tail) / len(tail):.4f}"
@@ -185,13 +191,13 @@ class Extending:
 
     def _require_memory(self, length: int, rows: int) -> None:
         """Of rows of so many tokens, and of what the widest layer makes of one of them."""
-        needed = 8 * rows * length + 4 * length * self.subject.model.inner_width
+        needed = 8 * rows * length + 4 * length * self.loaded.model.inner_width
         require_memory(needed, f"{rows:,} rows of {length:,} tokens", "choose fewer or shorter ones")
 
     def _targets(
         self, windows: int | None = None, contexts: Sequence[int] | None = None, split: str | None = None
     ) -> Targets:
-        documents = self.subject.documents(split or self.wanted.split, self.wanted.corpus, note=self.listener.note)
+        documents = self.loaded.documents(split or self.wanted.split, self.wanted.corpus, note=self.listener.note)
         chosen = list(contexts or self.contexts)
         scored = usual_scored(self.wanted.scored, min(chosen))
         return choose_targets(documents, chosen, windows or self.wanted.windows, scored)

@@ -196,7 +196,7 @@ def _with(table: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Part:
+class StudyPart:
     """One point of the grid with one seed."""
 
     study: ExtensionStudy
@@ -216,12 +216,12 @@ class Part:
         return f" ({', '.join(found)})" if found else ""
 
 
-def parts(studies: Iterable[ExtensionStudy], out: Path) -> list[Part]:
+def parts(studies: Iterable[ExtensionStudy], out: Path) -> list[StudyPart]:
     """All seeds of a point before those of the next."""
     found = []
     for study in studies:
         place = out / path_part(grid_words(study.grid)) if study.grid else out
-        found += [Part(study, seed, place / f"seed-{seed}") for seed in study.seeds]
+        found += [StudyPart(study, seed, place / f"seed-{seed}") for seed in study.seeds]
     return found
 
 
@@ -248,21 +248,19 @@ def run_extension_study(
         refuse_impossible(study, corpus, out, listener)
     tables = []
     for part in parts(studies, out):
-        subjects = {}
+        models = {}
         for name, settings in part.study.model_settings.items():
             if settings.folder:
-                subjects[name] = given[settings.folder, settings.positions, settings.trained, settings.dtype]
+                models[name] = given[settings.folder, settings.positions, settings.trained, settings.dtype]
                 continue
             assert corpus is not None
             listener.note(f"Training {name}{part.words}")
             own = part.study.settings(name, part.seed)
             train_language_model(corpus, own, part.folder / name, device, listener, save_every, out / "tokens")
-            subjects[name] = open_model(
-                part.folder / name, place, out / "tokens" if (out / "tokens").is_dir() else None
-            )
-        refuse_other_precision([each for name, each in subjects.items() if not part.study.model_settings[name].folder])
+            models[name] = open_model(part.folder / name, place, out / "tokens" if (out / "tokens").is_dir() else None)
+        refuse_other_precision([each for name, each in models.items() if not part.study.model_settings[name].folder])
         lines, folder = part.study.all_lines, part.folder / "table"
-        table = LineTable(subjects, lines, part.study.measure, folder, documents_of, listener, part.about)
+        table = LineTable(models, lines, part.study.measure, folder, documents_of, listener, part.about)
         listener.note(f"Measuring {len(lines)} lines{part.words}")
         table.run()
         tables.append(folder)
@@ -276,12 +274,12 @@ class DocumentsOfModels:
         self.corpus, self.note = corpus, note
         self._read: dict[tuple[int, str], Documents] = {}
 
-    def __call__(self, subject: LoadedModel, split: str) -> Documents:
-        if subject.store is not None:
-            return subject.documents(split)
-        key = subject.checksum, split
+    def __call__(self, loaded: LoadedModel, split: str) -> Documents:
+        if loaded.store is not None:
+            return loaded.documents(split)
+        key = loaded.checksum, split
         if key not in self._read:
-            self._read[key] = subject.documents(split, self.corpus, note=self.note)
+            self._read[key] = loaded.documents(split, self.corpus, note=self.note)
         return self._read[key]
 
 
@@ -305,7 +303,7 @@ def refuse_impossible(study: ExtensionStudy, corpus: Path | None, out: Path, lis
 
 def refuse_other_precision(trained: Sequence[LoadedModel]) -> None:
     """Models of a study that were trained in different precision differ in more than the study says."""
-    found = {subject.name: str(subject.facts["precision"]) for subject in trained}
+    found = {loaded.name: str(loaded.facts["precision"]) for loaded in trained}
     if len(set(found.values())) > 1:
         said = ", ".join(f"{name} in {precision}" for name, precision in found.items())
         raise UserError(f"the models were trained in different precision ({said}): train them on one kind of device")

@@ -33,11 +33,11 @@ class SavedFit:
     learned: dict[str, Tensor]
     description: dict[str, Any]
 
-    def extended(self, subject: LoadedModel, context: int) -> Reader:
-        return apply(subject, self.settings, self.learned, context)
+    def extended(self, loaded: LoadedModel, context: int) -> Reader:
+        return apply(loaded, self.settings, self.learned, context)
 
 
-def save_fit(folder: Path, subject: LoadedModel, fitted: Fitted, more: dict[str, Any] | None = None) -> None:
+def save_fit(folder: Path, loaded: LoadedModel, fitted: Fitted, more: dict[str, Any] | None = None) -> None:
     """`more`: facts to be written with it."""
     facts = provenance(device_name(fitted.model.device))
     facts["finished"] = facts.pop("started")
@@ -50,7 +50,7 @@ def save_fit(folder: Path, subject: LoadedModel, fitted: Fitted, more: dict[str,
         {
             "kind": "fit",
             "settings": configuration.table(fitted.settings),
-            "model": {"name": subject.name, "checksum": subject.checksum, "trained": subject.trained, **subject.facts},
+            "model": {"name": loaded.name, "checksum": loaded.checksum, "trained": loaded.trained, **loaded.facts},
             "trained_numbers": sum(value.numel() for value in fitted.learned.values()),
             "losses": fitted.losses,
             "seconds": round(fitted.seconds, 3),
@@ -77,13 +77,13 @@ def precision_of(folder: Path) -> str:
     return str(read_json(folder / DESCRIPTION, FIT)["model"].get("precision", ""))
 
 
-def load_fit(folder: Path, subject: LoadedModel) -> SavedFit:
+def load_fit(folder: Path, loaded: LoadedModel) -> SavedFit:
     """Refuses a fit of another model."""
     if not is_fit(folder):
         raise UserError(f"no finished fit at {folder}; make one with `lengthwise extend fit`")
     description = read_json(folder / DESCRIPTION, FIT)
-    if description["model"]["checksum"] != subject.checksum:
-        raise UserError(f"{folder} was fitted to {description['model']['name']} with other weights than {subject.name}")
+    if description["model"]["checksum"] != loaded.checksum:
+        raise UserError(f"{folder} was fitted to {description['model']['name']} with other weights than {loaded.name}")
     tensors, _ = load_tensors(folder / LEARNED)
     settings = configuration.read(FitSettings, description["settings"], "settings")
     return SavedFit(settings, tensors, description)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lengthwise.context_extension.fitting_rows import TrainingWindows
 from lengthwise.context_extension.forward import rows_together, token_losses
-from lengthwise.context_extension.key_rows import FitSequences, KeyRows, Part
+from lengthwise.context_extension.key_rows import FitSequences, KeyPart, KeyRows
 from lengthwise.context_extension.loaded_model import LoadedModel
 from lengthwise.context_extension.passkey import KeyDocuments
 from lengthwise.context_extension.reader import Reader
@@ -97,7 +97,7 @@ class FitSettings:
 class Fitted:
     settings: FitSettings
     model: Reader
-    """The extended model, trained; it shares with the subject's whatever was frozen."""
+    """The extended model, trained; it shares with the loaded model whatever was frozen."""
     learned: dict[str, Tensor]
     """What was trained, on the CPU: `scales_LH`, or all weights under the names of the bare decoder."""
     losses: list[float]
@@ -106,13 +106,13 @@ class Fitted:
 
 
 def fit(
-    subject: LoadedModel,
+    loaded: LoadedModel,
     windows: TrainingWindows,
     settings: FitSettings,
     listener: Listener | None = None,
     told: Callable[[int, HeadScale | None], None] = lambda step, scales: None,
 ) -> Fitted:
-    """Fits at `settings.length`, which `windows` must have; the subject's own weights stay as they are.
+    """Fits at `settings.length`, which `windows` must have; the loaded model's own weights stay as they are.
 
     `told` after every step, of its number and the scales that are being learned.
     """
@@ -122,13 +122,13 @@ def fit(
     scales: HeadScale | None = None
     if settings.head_scale:
         scales = head_scale_of(settings)
-        base, model = subject.model, subject.model.extended([scales], settings.length)
+        base, model = loaded.model, loaded.model.extended([scales], settings.length)
     else:
-        base = subject.model.copied()
+        base = loaded.model.copied()
         model = base.extended([make_extension(table) for table in settings.extensions], settings.length)
         model.require_gradients(True)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    training = _Fit(model, parameters, sequences_of(subject, windows, settings), settings, scales, told)
+    training = _Fit(model, parameters, sequences_of(loaded, windows, settings), settings, scales, told)
     loop = Loop(settings.steps, settings.steps, READ_EVERY, listener=listener or Listener())
     loop.train(training)
     if loop.asked_to_stop():
@@ -171,15 +171,15 @@ class _Fit:
     def reached(self) -> "_Fit":
         return self
 
-    def prepare(self, first: int, end: int) -> list[tuple[int, list[Part]]]:
+    def prepare(self, first: int, end: int) -> list[tuple[int, list[KeyPart]]]:
         batch = self.settings.batch
         return [(step, self.sequences.parts(step * batch, batch)) for step in range(first, end)]
 
-    def update(self, steps: list[tuple[int, list[Part]]]) -> Measured:
+    def update(self, steps: list[tuple[int, list[KeyPart]]]) -> Measured:
         # Read back together: waiting for each would leave a GPU idle while the next step is launched.
         return Measured(torch.stack([self._step(step, parts) for step, parts in steps]).cpu())
 
-    def _step(self, step: int, parts: list[Part]) -> Tensor:
+    def _step(self, step: int, parts: list[KeyPart]) -> Tensor:
         """Its loss and the norm of its gradient, (2, 1)."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.learning_rate_at(step)
@@ -210,7 +210,7 @@ class _Fit:
         pass
 
 
-def _gradients(model: Reader, parts: Sequence[Part], scored: int) -> Tensor:
+def _gradients(model: Reader, parts: Sequence[KeyPart], scored: int) -> Tensor:
     """Adds the gradients of the mean loss over all targets of a step, a few rows at a time; returns the loss.
 
     `scored`: of a text, tokens at its end that count; 0 for all.
@@ -238,12 +238,12 @@ def _gradients(model: Reader, parts: Sequence[Part], scored: int) -> Tensor:
     return total
 
 
-def sequences_of(subject: LoadedModel, windows: TrainingWindows, settings: FitSettings) -> FitSequences:
+def sequences_of(loaded: LoadedModel, windows: TrainingWindows, settings: FitSettings) -> FitSequences:
     """What a fit of these settings reads."""
     keys = None
     if settings.passkey_share:
-        documents = KeyDocuments(subject.tokenizer, subject.begins)
-        keys = KeyRows(documents, subject.ends, settings.length, settings.seed)
+        documents = KeyDocuments(loaded.tokenizer, loaded.begins)
+        keys = KeyRows(documents, loaded.ends, settings.length, settings.seed)
     return FitSequences(windows, keys, settings.passkey_share)
 
 
@@ -252,18 +252,18 @@ def _remembered(model: Reader, tokens: int) -> int:
     return tokens * model.layers * (12 * model.width + 4 * model.inner_width) * 4
 
 
-def apply(subject: LoadedModel, settings: FitSettings, learned: dict[str, Tensor], context: int) -> Reader:
-    """The extended model that a fit has made of the subject, to read so many tokens."""
+def apply(loaded: LoadedModel, settings: FitSettings, learned: dict[str, Tensor], context: int) -> Reader:
+    """The extended model that a fit has made of the loaded model, to read so many tokens."""
     if settings.head_scale:
         scales = head_scale_of(settings)
-        model = subject.model.extended([scales], context)
+        model = loaded.model.extended([scales], context)
         if learned["scales_LH"].shape != scales.scales_LH.shape:
             shapes = [tuple(each.shape) for each in (learned["scales_LH"], scales.scales_LH)]
             raise UserError(f"{shapes[0]} scales do not fit a model with {shapes[1]} layers and heads")
         with torch.no_grad():
             scales.scales_LH.copy_(learned["scales_LH"])
         return model.require_gradients(False)
-    base = subject.model.copied()
+    base = loaded.model.copied()
     base.put(learned)
     return base.extended([make_extension(table) for table in settings.extensions], context)
 

@@ -33,32 +33,32 @@ BEGIN = 8
 
 
 def fit_by_method(
-    subject: LoadedModel, windows: TrainingWindows, settings: FitSettings, listener: Listener | None = None
+    loaded: LoadedModel, windows: TrainingWindows, settings: FitSettings, listener: Listener | None = None
 ) -> Fitted:
-    """What `settings.method` makes of the subject."""
+    """What `settings.method` makes of the loaded model."""
     make = fit_entropy if settings.method == "entropy" else fit
-    return make(subject, windows, settings, listener)
+    return make(loaded, windows, settings, listener)
 
 
 @torch.no_grad()
 def fit_entropy(
-    subject: LoadedModel, windows: TrainingWindows, settings: FitSettings, listener: Listener | None = None
+    loaded: LoadedModel, windows: TrainingWindows, settings: FitSettings, listener: Listener | None = None
 ) -> Fitted:
     """Scales for `settings.length`, from the first `settings.batch` windows; no gradient is taken.
 
     Losses are those of the windows, as trained and with the scales.
     """
-    if settings.length <= subject.trained:
+    if settings.length <= loaded.trained:
         raise UserError(
-            f"scales by entropy are for lengths above the trained {subject.trained:,} tokens, not {settings.length:,}"
+            f"scales by entropy are for lengths above the trained {loaded.trained:,} tokens, not {settings.length:,}"
         )
-    subject.model.refuse_no_softmax(subject.name)
+    loaded.model.refuse_no_softmax(loaded.name)
     began, listener = time.monotonic(), listener or Listener()
     rows_RT = windows.rows(0, settings.batch)
     asked = second_half(settings.length)
-    wanted_LH = wanted_entropy(subject.model, rows_RT[:, : subject.trained], asked, settings.target)
+    wanted_LH = wanted_entropy(loaded.model, rows_RT[:, : loaded.trained], asked, settings.target)
     scales = head_scale_of(settings)
-    model = subject.model.extended([scales], settings.length)
+    model = loaded.model.extended([scales], settings.length)
     asked_P = torch.from_numpy(asked).to(model.device)
 
     def look(attended: Attended) -> None:
@@ -69,7 +69,7 @@ def fit_entropy(
     tokens_RT = torch.from_numpy(rows_RT[:, :-1]).to(model.device)
     with model.arithmetic():  # all rows together: a layer's scales are found before any of them goes on
         model.hidden(tokens_RT, look=look)
-    losses = [float(losses_of_last(each, rows_RT, settings.length).mean()) for each in (subject.model, model)]
+    losses = [float(losses_of_last(each, rows_RT, settings.length).mean()) for each in (loaded.model, model)]
     learned = {"scales_LH": scales.scales_LH.detach().cpu().clone()}
     return Fitted(settings, model.require_gradients(False), learned, losses, time.monotonic() - began)
 

@@ -39,8 +39,8 @@ def _count(most: int, least: int = 1, nullable: bool = False) -> door.Number:
 
 _TURNING = {"rope_theta": door.Number(1e-6, 1e30, nullable=True), "partial_rotary_factor": door.Number(nullable=True)}
 _KIND = {"rope_type": door.Text(nullable=True), "type": door.Text(nullable=True)}
-_ROTATION = door.Table({}, {**_TURNING, **_KIND}, nullable=True)
-CONFIG = door.Table(
+_ROTATION = door.Object({}, {**_TURNING, **_KIND}, nullable=True)
+CONFIG = door.Object(
     {
         "num_hidden_layers": _count(1000),
         "hidden_size": _count(2**17),

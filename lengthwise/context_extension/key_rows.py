@@ -18,7 +18,7 @@ MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
-class Part:
+class KeyPart:
     """Sequences of a step that are read in the same way."""
 
     tokens_RT: np.ndarray
@@ -39,7 +39,7 @@ class KeyRows:
         if length < self.shortest:
             raise UserError(f"{length:,} tokens are too few for key-recall documents ({self.shortest} or more)")
 
-    def part(self, numbers: list[int]) -> Part:
+    def part(self, numbers: list[int]) -> KeyPart:
         tokens_RT, targets_RT, segments_RT = (np.zeros((len(numbers), self.length), dtype=np.int64) for _ in range(3))
         for row, number in enumerate(numbers):
             first = 0
@@ -47,7 +47,7 @@ class KeyRows:
                 place = (row, slice(first, first + len(document) - 1))
                 tokens_RT[place], targets_RT[place], segments_RT[place] = document[:-1], document[1:], segment
                 first += len(document) - 1
-        return Part(tokens_RT, targets_RT, segments_RT)
+        return KeyPart(tokens_RT, targets_RT, segments_RT)
 
     def _row(self, number: int) -> Iterator[np.ndarray]:
         generator, left = stream(self.seed, "passkeys of fits", number), self.length
@@ -70,7 +70,7 @@ class FitSequences:
         self.windows, self.keys = windows, keys
         self.share = round(share * MILLION) if keys else 0
 
-    def parts(self, first: int, count: int) -> list[Part]:
+    def parts(self, first: int, count: int) -> list[KeyPart]:
         """Sequences number `first` and those after it: the texts, then the rows of key-recall documents."""
         numbers = np.arange(first, first + count)
         made_before = numbers * self.share // MILLION
@@ -78,7 +78,7 @@ class FitSequences:
         texts, found = (numbers - made_before)[~is_made], []
         if len(texts):
             rows_RT = self.windows.rows(int(texts[0]), len(texts))  # they follow one another
-            found.append(Part(rows_RT[:, :-1], rows_RT[:, 1:]))
+            found.append(KeyPart(rows_RT[:, :-1], rows_RT[:, 1:]))
         if self.keys is not None and is_made.any():
             found.append(self.keys.part(made_before[is_made].tolist()))
         return found

@@ -24,7 +24,7 @@ from lengthwise.extensions.extended import make_extension
 from lengthwise.extensions.extension import Extension
 from lengthwise.extensions.naming import AUTO
 from lengthwise.hub import merging
-from lengthwise.hub.merge_plan import Source
+from lengthwise.hub.merge_plan import OpenedModel
 from lengthwise.hub.merging import Merged
 from lengthwise.hub.native import native_model, refusal
 from lengthwise.hub.tokenizer import language_tokenizer
@@ -40,7 +40,7 @@ def merge(
     """Writes a model of Transformers with extensions into a new folder, without a tokenizer; it stays as it was."""
     merging.refuse_target(to)
     reader = TransformersReader.of(_in_full_precision(model), trained).extended(extensions)
-    return merging.merge(_source(reader, dtype=model.dtype), to, dtype)
+    return merging.merge(_opened(reader, dtype=model.dtype), to, dtype)
 
 
 def merge_folder(
@@ -60,19 +60,19 @@ def merge_folder(
         raise UserError("nothing to merge: give --fit, or --extension once or more")
     chosen = _chosen(path, extensions, fit, positions, trained, choose_device(device))
     if listener is not None:
-        listener.note(chosen.subject.described())
+        listener.note(chosen.loaded.described())
     context = _context(chosen)
     extended = chosen(context)
     accompany: Callable[[Path], object] = lambda folder: None  # noqa: E731
     if isinstance(extended, TransformersReader):
-        source = _source(extended, path)
+        opened = _opened(extended, path)
     else:
         native, accompany = _native(path, chosen)
         reader = native.extended(extended.extensions, context)
-        source = _source(reader, reference=extended.logits)
+        opened = _opened(reader, reference=extended.logits)
     fitted = chosen.fitted
     origin = {} if fitted is None else {"fit": configuration.table(fitted.settings)}
-    return merging.merge(source, to, dtype, 0 if fitted is None else fitted.settings.length, accompany, origin)
+    return merging.merge(opened, to, dtype, 0 if fitted is None else fitted.settings.length, accompany, origin)
 
 
 def _in_full_precision(model: PreTrainedModel) -> PreTrainedModel:
@@ -84,13 +84,13 @@ def _in_full_precision(model: PreTrainedModel) -> PreTrainedModel:
     return made.to(model.device).eval()
 
 
-def _source(
+def _opened(
     reader: TransformersReader,
     folder: Path | None = None,
     dtype: torch.dtype = torch.float32,
     reference: Callable[[Tensor], Tensor] | None = None,
-) -> Source:
-    return Source(
+) -> OpenedModel:
+    return OpenedModel(
         reader.examined, reader.encodings, reader.name, reader.trained, reader.last_position, folder, dtype, reference
     )
 
@@ -102,11 +102,11 @@ def _chosen(
     foreign = is_hugging_face(path)
     # A fit knows its model by its weights in the precision in which it read them.
     precision = "fp32" if fit is None else PRECISIONS.get(precision_of(fit), "fp32")
-    subject = open_model(path, device, None, positions, trained, precision if foreign else "auto")
-    chosen = variant(subject, extensions, fit)
+    loaded = open_model(path, device, None, positions, trained, precision if foreign else "auto")
+    chosen = variant(loaded, extensions, fit)
     if foreign and precision != "fp32":
-        subject = open_model(path, device, None, positions, trained, "fp32")
-        chosen = Variant(subject, chosen.extensions, chosen.fitted)
+        loaded = open_model(path, device, None, positions, trained, "fp32")
+        chosen = Variant(loaded, chosen.extensions, chosen.fitted)
     for table in chosen.extensions:
         if table.get("factor") == AUTO:
             raise UserError(f"a merged model has one factor at every length: say {table['name']}:factor=4 or another")
@@ -115,34 +115,34 @@ def _chosen(
 
 def _context(chosen: Variant) -> int:
     """The longest that anything in it is made for."""
-    subject, fitted = chosen.subject, chosen.fitted
+    loaded, fitted = chosen.loaded, chosen.fitted
     tables = [*chosen.extensions, *([] if fitted is None else fitted.settings.extensions)]
-    reached = [make_extension(table).reach(subject.trained) for table in tables]
-    longest = max([subject.trained, *reached, 0 if fitted is None else fitted.settings.length])
-    last = subject.model.last_position
+    reached = [make_extension(table).reach(loaded.trained) for table in tables]
+    longest = max([loaded.trained, *reached, 0 if fitted is None else fitted.settings.length])
+    last = loaded.model.last_position
     return longest if last is None else min(longest, last + 1)
 
 
 def _native(path: Path, chosen: Variant) -> tuple[TransformersReader, Callable[[Path], object]]:
     """A run of ours as a model of Transformers, with the weights of its fit; and what writes its tokenizer."""
-    subject = chosen.subject
-    if not isinstance(subject.tokenizer, Tokenizer):
+    loaded = chosen.loaded
+    if not isinstance(loaded.tokenizer, Tokenizer):
         raise UserError(
             f"{path} is a model of ours, which needs lengthwise; export its run with --as native, merge that"
         )
     decoder = _with_learned(chosen)
     if reason := refusal(decoder):
         raise UserError(f"{path} cannot be merged: it is no Llama and no SmolLM3, as {reason}")
-    tokenizer = language_tokenizer(subject.tokenizer)
+    tokenizer = language_tokenizer(loaded.tokenizer)
     special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     model: Any = native_model(decoder, **special).requires_grad_(False)
-    model = model.to(subject.model.device)
-    return TransformersReader.of(model, subject.trained, subject.name), tokenizer.save_pretrained
+    model = model.to(loaded.model.device)
+    return TransformersReader.of(model, loaded.trained, loaded.name), tokenizer.save_pretrained
 
 
 def _with_learned(chosen: Variant) -> Any:
     """The decoder of a run; where a fit has trained all of its weights, with those."""
-    reader: Reader = chosen.subject.model
+    reader: Reader = chosen.loaded.model
     if chosen.fitted is not None and not chosen.fitted.settings.head_scale:
         reader = reader.copied()
         reader.put(chosen.fitted.learned)

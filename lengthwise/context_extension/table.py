@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from lengthwise import configuration
+from lengthwise.context_extension.attention_spread import attention_spread, spread_rows
 from lengthwise.context_extension.fit_files import is_fit, load_fit, save_fit
 from lengthwise.context_extension.fitting_entropy import fit_by_method
 from lengthwise.context_extension.fitting_rows import SCORED, Targets, TrainingWindows, choose_targets
 from lengthwise.context_extension.lines import Line, extension_tables, fit_settings
 from lengthwise.context_extension.loaded_model import LoadedModel, at_context
-from lengthwise.context_extension.looking import look_rows, looks
 from lengthwise.context_extension.passkey import KeyDocuments, depths, draw, passkey_rows
 from lengthwise.context_extension.perplexity import ModelAt, perplexities
 from lengthwise.context_extension.reader import Reader
@@ -101,7 +101,7 @@ class About:
 class LineTable:
     def __init__(
         self,
-        subjects: Mapping[str, LoadedModel],
+        models: Mapping[str, LoadedModel],
         lines: Sequence[Line],
         settings: MeasureSettings,
         out: Path,
@@ -109,22 +109,22 @@ class LineTable:
         listener: Listener | None = None,
         about: About | None = None,
     ) -> None:
-        """`subjects`: the models by the names that lines call them."""
-        self.subjects, self.lines, self.settings, self.out = dict(subjects), list(lines), settings, out
+        """`models`: the models by the names that lines call them."""
+        self.models, self.lines, self.settings, self.out = dict(models), list(lines), settings, out
         self.documents_of, self.listener, self.about = documents_of, listener or Listener(), about or About()
         self.targets = {
             name: what_is_scored(
                 settings,
-                subject.trained,
+                loaded.trained,
                 reach(self.lines, name, settings),
-                lambda split, of=subject: documents_of(of, split),
-                KeyDocuments(subject.tokenizer, subject.begins) if settings.trials else None,
+                lambda split, of=loaded: documents_of(of, split),
+                KeyDocuments(loaded.tokenizer, loaded.begins) if settings.trials else None,
             )
-            for name, subject in self.subjects.items()
+            for name, loaded in self.models.items()
         }
         for line in self.lines:
-            subject = self.subjects[line.model]
-            refuse_unextendable(subject.model, line, subject.trained, settings)
+            loaded = self.models[line.model]
+            refuse_unextendable(loaded.model, line, loaded.trained, settings)
 
     def run(self) -> None:
         """Does what is not done yet."""
@@ -137,15 +137,15 @@ class LineTable:
                 self._measure(line)
 
     def _measure(self, line: Line) -> None:
-        subject, scored = self.subjects[line.model], self.targets[line.model]
+        loaded, scored = self.models[line.model], self.targets[line.model]
         contexts, settings = scored.contexts, self.settings
         rows = {name: by_line(self.out / name).get(line.name, []) for name in SCHEMAS}
         has_perplexity = [row["context"] for row in rows["perplexity.jsonl"]] == contexts
         asked, at_depths = [(row["length"], row["depth"]) for row in rows["passkey.jsonl"]], depths(settings.depths)
         has_keys = not settings.trials or asked == list(product(contexts, at_depths))
         watched = list(dict.fromkeys(row["context"] for row in rows["heads.jsonl"]))
-        every = len(contexts) * subject.model.layers * subject.model.heads
-        watches = settings.heads > 0 and subject.model.attends
+        every = len(contexts) * loaded.model.layers * loaded.model.heads
+        watches = settings.heads > 0 and loaded.model.attends
         has_heads = not watches or (watched == contexts and len(rows["heads.jsonl"]) == every)
         if has_perplexity and has_keys and has_heads:
             return
@@ -158,68 +158,68 @@ class LineTable:
             measured = [{**about, "times": times[each.context], **each.table()} for each in found]
             self._put("perplexity.jsonl", line.name, measured)
         if not has_keys:
-            documents = KeyDocuments(subject.tokenizer, subject.begins)
+            documents = KeyDocuments(loaded.tokenizer, loaded.begins)
             keys = passkey_rows(model_at, documents, contexts, at_depths, settings.trials, settings.seed)
             self._put("passkey.jsonl", line.name, [{**about, **row} for row in keys])
         if not has_heads:
-            self._put("heads.jsonl", line.name, list(self._look(model_at, scored, about, times)))
+            self._put("heads.jsonl", line.name, list(self._spread(model_at, scored, about, times)))
 
-    def _look(self, model_at: ModelAt, scored: "Scored", about: Row, times: Mapping[int, float]) -> "list[Row]":
+    def _spread(self, model_at: ModelAt, scored: "Scored", about: Row, times: Mapping[int, float]) -> "list[Row]":
         rows: list[Row] = []
         chosen = scored.few(self.settings.heads)
         for context in scored.contexts:
             read_RT = chosen.rows(context)[:, :-1]
             positions = np.arange(context - self.settings.scored, context)
             positions = positions[:: max(1, len(positions) // 32)]
-            found = looks(model_at(context), read_RT, positions)
+            found = attention_spread(model_at(context), read_RT, positions)
             here = {**about, "times": times[context], "context": context}
-            rows += [{**here, **row} for row in look_rows(found, len(read_RT) * len(positions))]
+            rows += [{**here, **row} for row in spread_rows(found, len(read_RT) * len(positions))]
         return rows
 
     def _model_at(self, line: Line) -> ModelAt:
-        subject, best = self.subjects[line.model], partial(self._best, line.model)
-        tables = extension_tables(line, subject.trained, best, partial(self._slope, line.model))
+        loaded, best = self.models[line.model], partial(self._best, line.model)
+        tables = extension_tables(line, loaded.trained, best, partial(self._slope, line.model))
         if line.fitted is not None:
-            return Variant(subject, tables, load_fit(line.fitted, subject))
+            return Variant(loaded, tables, load_fit(line.fitted, loaded))
         if line.fit is None:
-            return Variant(subject, tables)
+            return Variant(loaded, tables)
         now, *earlier = places(self.out / "fits", line.name)
         folder = next(filter(is_fit, earlier), now)
         if not is_fit(folder):
             settings = fit_settings(
-                line, subject.trained, self.about.seed or 0, best, subject.key_rows, self.settings.scored
+                line, loaded.trained, self.about.seed or 0, best, loaded.key_rows, self.settings.scored
             )
-            windows = TrainingWindows(self.documents_of(subject, settings.split), settings.length, settings.seed)
-            save_fit(folder, subject, fit_by_method(subject, windows, settings, self.listener))
-        return Variant(subject, tables, load_fit(folder, subject))
+            windows = TrainingWindows(self.documents_of(loaded, settings.split), settings.length, settings.seed)
+            save_fit(folder, loaded, fit_by_method(loaded, windows, settings, self.listener))
+        return Variant(loaded, tables, load_fit(folder, loaded))
 
     def _best(self, model: str, context: int) -> float:
         """The best uniform scale of a model at a context; searched once."""
         file = self.out / "uniform" / f"{path_part(model)}.json"
         found: Row = read_json(file, UNIFORM) if file.exists() else {"best": {}, "losses": {}}
         if str(context) not in found["best"]:
-            subject = self.subjects[model]
+            loaded = self.models[model]
             targets = self.targets[model].validation
             assert targets is not None
-            search = search_uniform(subject, targets, [context])[context]
+            search = search_uniform(loaded, targets, [context])[context]
             self.listener.note(f"best uniform scale of {model} at {context:,}: {search.best:g}")
             found["best"][str(context)] = search.best
             found["losses"][str(context)] = sorted(search.losses.items())
             for part in ("best", "losses"):
                 found[part] = {str(each): found[part][str(each)] for each in sorted(map(int, found[part]))}
-            beyond = {int(each): best for each, best in found["best"].items() if int(each) > subject.trained}
-            growth = fit_growth(beyond, subject.trained) if beyond else None
+            beyond = {int(each): best for each, best in found["best"].items() if int(each) > loaded.trained}
+            growth = fit_growth(beyond, loaded.trained) if beyond else None
             fitted = {
                 "slope": growth.slope if growth else 0.0,
                 "determination": growth.determination if growth else None,
             }
             make_folder(file.parent)
-            write_json(file, {"trained": subject.trained, **found, **fitted})
+            write_json(file, {"trained": loaded.trained, **found, **fitted})
         return float(found["best"][str(context)])
 
     def _slope(self, model: str) -> float:
         """How the best scale grows with position, from all contexts beyond the trained length."""
-        trained = self.subjects[model].trained
+        trained = self.models[model].trained
         beyond = {each: self._best(model, each) for each in self.targets[model].contexts if each > trained}
         return fit_growth(beyond, trained).slope
 
@@ -227,7 +227,7 @@ class LineTable:
         """A folder holds one table, to which lines may be added."""
         now = {
             "settings": configuration.table(self.settings),
-            "models": {name: subject.checksum for name, subject in self.subjects.items()},
+            "models": {name: loaded.checksum for name, loaded in self.models.items()},
             "targets": {name: scored.identity for name, scored in self.targets.items()},
             "about": configuration.table(self.about),
         }
@@ -249,8 +249,8 @@ class LineTable:
             ]
             if changes:
                 raise UserError(f"{self.out} holds another table ({'; '.join(changes[:3])}); choose another folder")
-        folders = {name: subject.facts for name, subject in self.subjects.items()}
-        trained = {name: subject.trained for name, subject in self.subjects.items()}
+        folders = {name: loaded.facts for name, loaded in self.models.items()}
+        trained = {name: loaded.trained for name, loaded in self.models.items()}
         whole = {**before.get("lines", {}), **lines}
         write_json(file, {**now, "lines": whole, "trained": trained, "folders": folders})
 

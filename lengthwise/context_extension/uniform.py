@@ -9,7 +9,7 @@ from lengthwise.context_extension.search import Search, search_scale
 
 
 def search_uniform(
-    subject: LoadedModel,
+    loaded: LoadedModel,
     targets: Targets,
     contexts: Sequence[int],
     told: Callable[[int, Search], None] = lambda context, found: None,
@@ -20,7 +20,7 @@ def search_uniform(
 
         def loss_of(scale: float, context: int = context) -> float:
             tables = [{"name": "uniform-scale", "constant": scale}]
-            return perplexity_at(subject.extended(tables, context), targets, context).loss
+            return perplexity_at(loaded.extended(tables, context), targets, context).loss
 
         found[context] = search_scale(loss_of)
         told(context, found[context])

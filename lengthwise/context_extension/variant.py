@@ -1,4 +1,4 @@
-"""What is done to a subject before it is measured: nothing, extensions, or what was fitted."""
+"""What is done to a model before it is measured: nothing, extensions, or what was fitted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from lengthwise.extensions.naming import extension_table
 
 @dataclass(frozen=True)
 class Variant:
-    subject: LoadedModel
+    loaded: LoadedModel
     extensions: list[dict[str, Any]] = field(default_factory=list)
     """After those of the fit, where there is one."""
     fitted: SavedFit | None = None
@@ -22,9 +22,9 @@ class Variant:
     def __call__(self, context: int) -> Reader:
         """The model as it reads so many tokens."""
         if self.fitted is None:
-            return self.subject.extended(self.extensions, context)
-        model = self.fitted.extended(self.subject, context)
-        chosen = [make_extension(at_context(table, context, self.subject.trained)) for table in self.extensions]
+            return self.loaded.extended(self.extensions, context)
+        model = self.fitted.extended(self.loaded, context)
+        chosen = [make_extension(at_context(table, context, self.loaded.trained)) for table in self.extensions]
         return model.extended(chosen, context) if chosen else model
 
     @property
@@ -39,12 +39,12 @@ class Variant:
         return label_of(self.extensions) or "as trained"
 
 
-def variant(subject: LoadedModel, extensions: Sequence[str] = (), fit: Path | None = None) -> Variant:
+def variant(loaded: LoadedModel, extensions: Sequence[str] = (), fit: Path | None = None) -> Variant:
     """From what the command line says."""
     return Variant(
-        subject,
+        loaded,
         [extension_table(text) for text in extensions],
-        None if fit is None else load_fit(fit, subject),
+        None if fit is None else load_fit(fit, loaded),
     )
 
 

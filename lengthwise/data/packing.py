@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Placement:
+class Packing:
     """Where each example of each batch goes."""
 
     row_ME: np.ndarray
@@ -24,7 +24,7 @@ class Placement:
         return self.row_ME.max(axis=1, initial=-1) + 1
 
 
-def pack(size_ME: np.ndarray, row_width: int) -> Placement:
+def pack(size_ME: np.ndarray, row_width: int) -> Packing:
     """Best fit, largest first: each example goes where it leaves the least room, else into a new row.
 
     Many batches at once: the loop is over the examples of a batch, each step places one in every batch.
@@ -49,7 +49,7 @@ def pack(size_ME: np.ndarray, row_width: int) -> Placement:
         row_EM[place], offset_EM[place] = chosen_M, row_width - room_M
         segment_EM[place] = members_MR[batch, chosen_M]
         begun = max(begun, int(chosen_M.max(initial=-1)) + 1)
-    return Placement(*(_in_order(each, order_ME) for each in (row_EM, offset_EM, segment_EM)))
+    return Packing(*(_in_order(each, order_ME) for each in (row_EM, offset_EM, segment_EM)))
 
 
 def _in_order(values_EM: np.ndarray, order_ME: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from lengthwise.data.tokens import SymbolTokens, Tokens
 from lengthwise.tasks.task import Task
 
 
-class Verdict(StrEnum):
+class AnswerVerdict(StrEnum):
     RIGHT = "right"
     WRONG_ANSWER = "wrong answer"
     UNPARSED = "unparsed"
@@ -21,16 +21,16 @@ class Verdict(StrEnum):
 
 def judge_text(
     task: Task, scratchpad: Scratchpad, written: np.ndarray, gold: np.ndarray, tokens: Tokens | None = None
-) -> Verdict:
+) -> AnswerVerdict:
     """`written`, `gold`: ids of targets, the end included where there is one; of `tokens`, by default symbols."""
     tokens = tokens or SymbolTokens(task.vocabulary)
     if len(written) == 0 or written[-1] != tokens.end:
-        return Verdict.DID_NOT_STOP
+        return AnswerVerdict.DID_NOT_STOP
     found = answer_in(task, scratchpad, tokens.text(written[:-1]))
     if found is None:
-        return Verdict.UNPARSED
+        return AnswerVerdict.UNPARSED
     expected = answer_in(task, scratchpad, tokens.text(gold[:-1]))
-    return Verdict.RIGHT if found == expected else Verdict.WRONG_ANSWER
+    return AnswerVerdict.RIGHT if found == expected else AnswerVerdict.WRONG_ANSWER
 
 
 def answer_in(task: Task, scratchpad: Scratchpad, text: str) -> str | None:

@@ -38,7 +38,7 @@ STEPS_TRIED = 2
 
 
 @dataclass(frozen=True)
-class Asked:
+class Prompt:
     """A prompt, by its number, and how many tokens may follow it."""
 
     number: int
@@ -98,7 +98,7 @@ class Decoding:
             # The last token written needs no position.
             most = budget if last is None else min(budget, last + 2 - len(prompt))
             if most > 0:
-                asked.append(Asked(number, prompt, most))
+                asked.append(Prompt(number, prompt, most))
         # The largest first: what has room for them has room for all.
         asked.sort(key=lambda each: (len(each.prompt), each.budget), reverse=True)
         if asked:
@@ -109,7 +109,7 @@ class Decoding:
             self.room = None  # nothing would be gained by keeping it
         return found
 
-    def _in_parts(self, asked: list[Asked], tokens: Tokens, found: list[np.ndarray]) -> None:
+    def _in_parts(self, asked: list[Prompt], tokens: Tokens, found: list[np.ndarray]) -> None:
         while asked:
             part = self._next_part(asked)
             try:
@@ -124,7 +124,7 @@ class Decoding:
             self._forget()
             self.together = len(part) // 2
 
-    def _continue(self, part: list[Asked], tokens: Tokens, found: list[np.ndarray]) -> None:
+    def _continue(self, part: list[Prompt], tokens: Tokens, found: list[np.ndarray]) -> None:
         """Continues some prompts together until all have ended."""
         rows = self._rows(len(part))
         room = self._room_for(rows, self._capacity(part))
@@ -161,7 +161,7 @@ class Decoding:
             self.graphs.run((rows, slots), lambda: room.step(rows, slots))
         room.place += 1
 
-    def _eagerly(self, asked: list[Asked], tokens: Tokens, found: list[np.ndarray]) -> None:
+    def _eagerly(self, asked: list[Prompt], tokens: Tokens, found: list[np.ndarray]) -> None:
         """By `generate`, those with alike budgets together: there all wait for the longest."""
         # Where positions end, the widest prompt of a batch says where all end: only prompts as wide go together.
         ends = self.model.last_position is not None
@@ -175,7 +175,7 @@ class Decoding:
                 for each, text in zip(part, texts, strict=True):
                     found[each.number] = text[: each.budget]
 
-    def _try_steps(self, asked: Sequence[Asked], pad: int) -> None:
+    def _try_steps(self, asked: Sequence[Prompt], pad: int) -> None:
         """Finds out what the model keeps of a token, and whether steps of fixed shape compute what `generate` does."""
         # Asked as `generate` asks: a model that needs no cache, or none so long, says so here.
         cache = self.model.new_cache(1, max(len(each.prompt) + each.budget for each in asked))
@@ -193,7 +193,7 @@ class Decoding:
         if self.why_eager:
             self.note(f"texts are generated with a growing cache, which is slower: {self.why_eager}")
 
-    def _next_part(self, asked: list[Asked]) -> list[Asked]:
+    def _next_part(self, asked: list[Prompt]) -> list[Prompt]:
         """As many of the first as fit."""
         part = asked[: self.together]
         fits = self._fitting(self._capacity(part))
@@ -234,7 +234,7 @@ class Decoding:
             self.graphs.forget()
         self.room = None
 
-    def _capacity(self, part: Sequence[Asked]) -> int:
+    def _capacity(self, part: Sequence[Prompt]) -> int:
         return self._slots(max(len(each.prompt) for each in part) + max(each.budget for each in part))
 
     def _rows(self, count: int) -> int:

@@ -11,7 +11,7 @@ from lengthwise.data.examples import offsets
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import Sequences
 from lengthwise.data.tokens import Tokens
-from lengthwise.evaluation.answers import Verdict, judge_text
+from lengthwise.evaluation.answers import AnswerVerdict, judge_text
 from lengthwise.evaluation.decoding import Decoding
 from lengthwise.evaluation.exact import Outcomes
 from lengthwise.evaluation.generate import MARGIN
@@ -26,7 +26,7 @@ def verdicts_by_bucket(
     sequences: Sequences,
     predicted_P: np.ndarray,
     outcomes: Outcomes,
-) -> dict[int, Counter[Verdict]]:
+) -> dict[int, Counter[AnswerVerdict]]:
     """Bucket -> how often each verdict, with what the model writes itself; the budget follows the gold length.
 
     `predicted_P` and `outcomes` are those of one pass. It says what the model writes up to and including its first
@@ -43,7 +43,7 @@ def verdicts_by_bucket(
     written = decoding.generate(prompts, tokens, left_E[unfinished].tolist())
     for example, text in zip(unfinished, written, strict=True):
         known[example] = np.concatenate([known[example], text])
-    found: dict[int, Counter[Verdict]] = {}
+    found: dict[int, Counter[AnswerVerdict]] = {}
     for bucket, text, gold in zip(sequences.buckets, known, golds, strict=True):
         found.setdefault(int(bucket), Counter())[judge_text(task, scratchpad, text, gold, tokens)] += 1
     return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from lengthwise.executors.time_limit import TimeLimit
-from lengthwise.records.directory import Claim, StudyDirectory
+from lengthwise.records.directory import FleetClaim, StudyDirectory
 from lengthwise.records.files import write_json
 from lengthwise.study import Run
 from lengthwise.training.plan import FleetPlan, plan, remove_finished, run_directory
@@ -55,7 +55,7 @@ class Claims:
             remove_finished((*self.study, *self.runs), self.directory, self.directory.held())
             return len(self._plan())
 
-    def _take(self) -> tuple[int, FleetPlan | None, Claim | None]:
+    def _take(self) -> tuple[int, FleetPlan | None, FleetClaim | None]:
         with self._one_at_a_time, self.directory.lock():
             for planned in self._plan():
                 fleet = planned if self._has_state(planned) else self.limit.part_of(planned)

@@ -119,7 +119,7 @@ class _Driver:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
-        self.board = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(Board).remote()
+        self.board = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy=here)(MessageBoard).remote()
         ends = time.time() + work.claims.limit.ends - time.monotonic()
         self.setting = {
             "study": configuration.table(work.study),
@@ -219,7 +219,7 @@ class _Driver:
 INSTALLED = "every node needs the same versions of Python, Ray and lengthwise as this machine"
 
 
-class Board:
+class MessageBoard:
     """What tasks have said and nobody has read yet; and what they have learned about how long fleets take."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from lengthwise import configuration
 from lengthwise.data.lengths import read_lengths
-from lengthwise.door import ANY_TABLE, COUNT, Number, Table, Text, Truth, visible
+from lengthwise.door import ANY_OBJECT, COUNT, Number, Object, Text, Truth, visible
 from lengthwise.errors import UserError
 from lengthwise.foreign_models.judged import judge
 from lengthwise.foreign_models.questions import Asking, Questions, make_questions
@@ -44,7 +44,7 @@ COUNT_OF_A_LENGTH = 100
 TOGETHER = 4
 """Batches that are asked before answers are saved."""
 ANSWERS = "answers.jsonl"
-ANSWER = Table(
+ANSWER = Object(
     {"question": COUNT, "text": Text(most=2**26), "ended": Truth()}, {"tokens": COUNT, "seconds": Number(least=0)}
 )
 VERSION = 1
@@ -252,7 +252,9 @@ class Evaluation:
         self.directory.refuse_doubles({(self.title, self.label, self.seed, ""): self.own})
         for place in places(self.directory.path, self.title):
             for file in place.glob("*/seed-*/run.json"):
-                settings = read_json(file, Table({"settings": Table({"data": Table(), "asking": Table()})}))["settings"]
+                settings = read_json(file, Object({"settings": Object({"data": Object(), "asking": Object()})}))[
+                    "settings"
+                ]
                 same = settings["data"] == json.loads(json.dumps(self.settings["data"]))
                 if not same or settings["asking"].get("lengths") != self.questions.lengths:
                     raise UserError(
@@ -264,7 +266,7 @@ class Evaluation:
         """Refuses another model, or the same asked otherwise, that tables would call the same."""
         for place in places(self.directory.path, self.title, self.label):
             for file in place.glob(f"seed-{self.seed}-*/run.json"):
-                earlier = read_json(file, Table({"settings": ANY_TABLE}))
+                earlier = read_json(file, Object({"settings": ANY_OBJECT}))
                 if file.parent == self.own.path or earlier.get("encoding", self.label) != self.label:
                     continue
                 told = f"{self.directory.path} already holds {self.title} asked of "

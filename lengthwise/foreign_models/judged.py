@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lengthwise.evaluation.answers import Verdict, answer_in
+from lengthwise.evaluation.answers import AnswerVerdict, answer_in
 from lengthwise.evaluation.exact import Outcomes
 from lengthwise.foreign_models.questions import Questions
 from lengthwise.foreign_models.written import Written
@@ -48,7 +48,7 @@ class Judged:
             if len(known) == len(sizes):
                 row["sequence_tokens"] = round(float(np.mean(known)), 2)
             if verdicts is not None:
-                row["answers"] = {verdict.value: verdicts[bucket][verdict] for verdict in Verdict}
+                row["answers"] = {verdict.value: verdicts[bucket][verdict] for verdict in AnswerVerdict}
             found.append(row)
         return found
 
@@ -76,23 +76,23 @@ class Judged:
             )
         return found
 
-    def _verdicts(self) -> dict[int, Counter[Verdict]]:
+    def _verdicts(self) -> dict[int, Counter[AnswerVerdict]]:
         """Bucket -> what became of final answers, which follow the steps."""
-        found: dict[int, Counter[Verdict]] = {}
+        found: dict[int, Counter[AnswerVerdict]] = {}
         for index, written in enumerate(self.written):
             bucket = int(self.questions.examples.buckets[index])
             found.setdefault(bucket, Counter())[self._verdict(index, written)] += 1
         return found
 
-    def _verdict(self, index: int, written: Written) -> Verdict:
+    def _verdict(self, index: int, written: Written) -> AnswerVerdict:
         if not written.line_ended:
-            return Verdict.DID_NOT_STOP
+            return AnswerVerdict.DID_NOT_STOP
         task, scratchpad = self.questions.task, self.questions.scratchpad
         answer = answer_in(task, scratchpad, written.line)
         if answer is None:
-            return Verdict.UNPARSED
+            return AnswerVerdict.UNPARSED
         expected = answer_in(task, scratchpad, self.questions.texts[index][1])
-        return Verdict.RIGHT if answer == expected else Verdict.WRONG_ANSWER
+        return AnswerVerdict.RIGHT if answer == expected else AnswerVerdict.WRONG_ANSWER
 
 
 def judge(questions: Questions, written: Sequence[Written]) -> Judged:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from lengthwise.door import ANY_TABLE, List, Table, Text, parse_json, visible
+from lengthwise.door import ANY_OBJECT, List, Object, Text, parse_json, visible
 from lengthwise.errors import RunError, UserError
 from lengthwise.foreign_models.questions import END_OF_LINE, Questions
 from lengthwise.foreign_models.written import MARGIN, Written
@@ -24,9 +24,9 @@ SPARE = 2 * MARGIN
 
 _TEXT = Text(most=MOST_BYTES, nullable=True)
 _REASON = Text(nullable=True)
-MODELS = Table({"data": List(Table({"id": Text(most=1000)}), most=100_000)})
-COMPLETION = Table({"choices": List(Table({"text": _TEXT}, {"finish_reason": _REASON}), most=100)})
-CHAT = Table({"choices": List(Table({"message": Table({"content": _TEXT})}, {"finish_reason": _REASON}), most=100)})
+MODELS = Object({"data": List(Object({"id": Text(most=1000)}), most=100_000)})
+COMPLETION = Object({"choices": List(Object({"text": _TEXT}, {"finish_reason": _REASON}), most=100)})
+CHAT = Object({"choices": List(Object({"message": Object({"content": _TEXT})}, {"finish_reason": _REASON}), most=100)})
 
 
 class Server:
@@ -82,7 +82,7 @@ class Server:
             raise RunError(f"{self.base} answered without a choice; is it a server of OpenAI's protocol?")
         return answer["choices"][0]
 
-    def _ask(self, path: str, asked: dict[str, Any] | None, schema: Table, length: int = 0) -> dict[str, Any]:
+    def _ask(self, path: str, asked: dict[str, Any] | None, schema: Object, length: int = 0) -> dict[str, Any]:
         """An answer that fits the schema. `asked`: what is sent; None to only look."""
         data = None if asked is None else json.dumps(asked).encode()
         request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"})
@@ -102,7 +102,7 @@ class Server:
         if len(content) > MOST_BYTES:
             raise RunError(f"{where} answered with more than {MOST_BYTES:,} bytes")
         found = parse_json(content.decode("utf-8", errors="replace"), where)
-        return schema.checked(ANY_TABLE.checked(found, where), where)
+        return schema.checked(ANY_OBJECT.checked(found, where), where)
 
 
 def _said(error: urllib.error.HTTPError) -> str:

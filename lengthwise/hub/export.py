@@ -53,7 +53,7 @@ PROBED = 64
 
 
 @dataclass(frozen=True)
-class Source:
+class LoadedRun:
     """What is exported."""
 
     decoder: Decoder
@@ -78,12 +78,12 @@ class Exported:
 def export(run: Path, to: Path, kind: Kind = "auto", checkpoint: str = "") -> Exported:
     """Writes the folder, or nothing. `checkpoint`: `last` or `best` of a run of a study; by default the last."""
     _refuse_target(to)
-    source = _source(run, checkpoint, alone=kind == "native")
-    reason = refusal(source.decoder)
+    loaded = _loaded(run, checkpoint, alone=kind == "native")
+    reason = refusal(loaded.decoder)
     if kind == "native" and reason:
         raise UserError(f"{run} is no Llama and no SmolLM3: {reason}; export it with --as lengthwise")
-    native = kind == "native" or (kind == "auto" and source.language and not reason)
-    model = _native(source) if native else _wrapped(source)
+    native = kind == "native" or (kind == "auto" and loaded.language and not reason)
+    model = _native(loaded) if native else _wrapped(loaded)
     make_folder(to.parent)
     try:
         partial = Path(tempfile.mkdtemp(prefix=f".{to.name}.", suffix=".partial", dir=to.parent))
@@ -92,18 +92,18 @@ def export(run: Path, to: Path, kind: Kind = "auto", checkpoint: str = "") -> Ex
     try:
         with quietly():
             model.save_pretrained(partial)
-            source.tokenizer.save_pretrained(partial)
+            loaded.tokenizer.save_pretrained(partial)
             if not native:
                 _add_shim(partial)
-            write_json(partial / ORIGIN, source.origin)
-            difference = _difference(partial, source.decoder, native)
+            write_json(partial / ORIGIN, loaded.origin)
+            difference = _difference(partial, loaded.decoder, native)
         open_to_others(partial)
         partial.replace(to)
     except OSError as error:
         raise storage_error(error, to) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return Exported(to, type(model).__name__, difference, source.asked)
+    return Exported(to, type(model).__name__, difference, loaded.asked)
 
 
 def _refuse_target(to: Path) -> None:
@@ -115,7 +115,7 @@ def _refuse_target(to: Path) -> None:
         raise UserError(f"{to} is a file; name a folder with --to")
 
 
-def _source(run: Path, checkpoint: str, alone: bool) -> Source:
+def _loaded(run: Path, checkpoint: str, alone: bool) -> LoadedRun:
     """`alone`: for a folder that loads without this package."""
     if not run.is_dir():
         raise UserError(f"no such folder: {run}; name a run's folder, as `lengthwise run` or `language train` left it")
@@ -134,7 +134,7 @@ def _source(run: Path, checkpoint: str, alone: bool) -> Source:
     return _of_task_run(run, checkpoint or "last", alone)
 
 
-def _of_task_run(path: Path, checkpoint: str, alone: bool) -> Source:
+def _of_task_run(path: Path, checkpoint: str, alone: bool) -> LoadedRun:
     directory = RunDirectory(path)
     if not directory.is_finished:
         raise UserError(f"{path} is not finished; `lengthwise run` resumes it")
@@ -156,7 +156,7 @@ def _of_task_run(path: Path, checkpoint: str, alone: bool) -> Source:
         "settings": description["settings"],
     }
     asked = _asked(run.make_task(), description)
-    return Source(decoder, list(run.encoding.layers), tokenizer, origin, language=False, asked=asked)
+    return LoadedRun(decoder, list(run.encoding.layers), tokenizer, origin, language=False, asked=asked)
 
 
 def _asked(task: Task, description: dict[str, Any]) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def _asked(task: Task, description: dict[str, Any]) -> tuple[str, ...]:
     return (*options, *(word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")))
 
 
-def _of_language_run(path: Path) -> Source:
+def _of_language_run(path: Path) -> LoadedRun:
     decoder, tokenizer, settings = load_language_model(path)
     origin = {
         "lengthwise": installed_version("lengthwise"),
@@ -192,21 +192,21 @@ def _of_language_run(path: Path) -> Source:
         "settings": read_json(path / "run.json")["settings"],
     }
     encodings = [dict(table) for table in settings.choice.layers]
-    return Source(decoder, encodings, language_tokenizer(tokenizer), origin, language=True)
+    return LoadedRun(decoder, encodings, language_tokenizer(tokenizer), origin, language=True)
 
 
-def _wrapped(source: Source) -> PreTrainedModel:
-    model = LengthwiseForCausalLM(LengthwiseConfig.of(source.decoder, source.encodings, **_special(source)))
-    model.decoder.load_state_dict(source.decoder.state_dict())
+def _wrapped(loaded: LoadedRun) -> PreTrainedModel:
+    model = LengthwiseForCausalLM(LengthwiseConfig.of(loaded.decoder, loaded.encodings, **_special(loaded)))
+    model.decoder.load_state_dict(loaded.decoder.state_dict())
     return model.eval()
 
 
-def _native(source: Source) -> PreTrainedModel:
-    return native_model(source.decoder, **_special(source))
+def _native(loaded: LoadedRun) -> PreTrainedModel:
+    return native_model(loaded.decoder, **_special(loaded))
 
 
-def _special(source: Source) -> dict[str, int | None]:
-    return {f"{name}_token_id": getattr(source.tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+def _special(loaded: LoadedRun) -> dict[str, int | None]:
+    return {f"{name}_token_id": getattr(loaded.tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
 
 
 def _add_shim(folder: Path) -> None:

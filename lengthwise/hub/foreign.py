@@ -1,4 +1,4 @@
-"""A model of Transformers as one of ours to extend: which encoding each of its layers has, found by looking.
+"""A model of Transformers as one of ours to extend: which encoding each of its layers has, found by asking it.
 
 Shape letters: B batch, T queries, S keys, H heads, K head width, P rotated pairs.
 """
@@ -25,7 +25,7 @@ from lengthwise.hub.attention import Look, Running, attention_modules, body_of, 
 from lengthwise.hub.masks import make_mask
 from lengthwise.hub.rotations import (
     Key,
-    Table,
+    RotaryTable,
     answering,
     arrangements,
     identity,
@@ -51,7 +51,7 @@ class LayerFacts:
     """What was seen of a layer."""
 
     table: Key | None
-    rotation: tuple[Table, Pairs] | None
+    rotation: tuple[RotaryTable, Pairs] | None
     logit_scale: float
     heads: int
     groups: int
@@ -238,7 +238,7 @@ def _looked_through(model: PreTrainedModel, name: str) -> Examined:
 
 
 def _facts(
-    without: dict[str, Any], true: dict[str, Any], keys: Sequence[Key], tables: dict[Key, Table | None], name: str
+    without: dict[str, Any], true: dict[str, Any], keys: Sequence[Key], tables: dict[Key, RotaryTable | None], name: str
 ) -> LayerFacts:
     q_BHTK, scaling = without["query"], without.get("scaling")
     if without.get("position_bias") is not None:
@@ -262,7 +262,9 @@ def _facts(
     )
 
 
-def _ways(table: Table | None, without: dict[str, Any], true: dict[str, Any]) -> Iterator[tuple[Table, Pairs]]:
+def _ways(
+    table: RotaryTable | None, without: dict[str, Any], true: dict[str, Any]
+) -> Iterator[tuple[RotaryTable, Pairs]]:
     """Ways in which the table makes the true queries and keys of those that are not rotated."""
     if table is None:
         return

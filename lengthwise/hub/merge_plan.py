@@ -30,7 +30,7 @@ WHY = {
 
 
 @dataclass(frozen=True)
-class Source:
+class OpenedModel:
     """An extended model of Transformers, as it was opened: in fp32."""
 
     examined: Examined
@@ -98,21 +98,21 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def plan_of(source: Source, fitted: int = 0) -> Plan:
+def plan_of(opened: OpenedModel, fitted: int = 0) -> Plan:
     """Refuses, with a UserError that names it, an extension that fits neither into weights nor into a config.
 
     `fitted`: tokens that something was fitted for.
     """
-    true = examine(source.model, source.name)  # of a model that is to be read without its rotation, too
-    effects = [_effects(encoding, layer) for layer, encoding in enumerate(source.encodings)]
+    true = examine(opened.model, opened.name)  # of a model that is to be read without its rotation, too
+    effects = [_effects(encoding, layer) for layer, encoding in enumerate(opened.encodings)]
     rotating: list[Rotating] = []
-    for layer, (facts, encoding) in enumerate(zip(true.layers, source.encodings, strict=True)):
+    for layer, (facts, encoding) in enumerate(zip(true.layers, opened.encodings, strict=True)):
         if facts.rotation is not None and _contribution(encoding, layer).rotation is None:
             rotating.append("unrotated")
         else:
             rotating.append(next((each.extension for each in effects[layer] if each.rotates), None))
-    config, geometry = source.model.config.get_text_config(), source.encodings[0].geometry
-    rope = rope_parameters(config, true.layers, rotating, geometry, source.name)
+    config, geometry = opened.model.config.get_text_config(), opened.encodings[0].geometry
+    rope = rope_parameters(config, true.layers, rotating, geometry, opened.name)
     scales_H, scaling = [], dict[str, None]()
     for facts, found in zip(true.layers, effects, strict=True):
         scale_H = torch.ones(facts.heads, dtype=torch.float64)
@@ -121,8 +121,8 @@ def plan_of(source: Source, fitted: int = 0) -> Plan:
                 scale_H = scale_H * each.factor
                 scaling |= {} if isinstance(each.factor, float) and each.factor == 1 else {each.extension.name: None}
         scales_H.append(scale_H.float())
-    reached = max((extension.reach(source.trained) for extension in source.extensions), default=0)
-    longest = max(reached, fitted) if rope.may_reach and source.last_position is None else 0
+    reached = max((extension.reach(opened.trained) for extension in opened.extensions), default=0)
+    longest = max(reached, fitted) if rope.may_reach and opened.last_position is None else 0
     return Plan(scales_H, list(scaling), rope, longest)
 
 

@@ -27,7 +27,7 @@ from lengthwise.errors import RunError, UserError
 from lengthwise.exported import ORIGIN
 from lengthwise.hub.export import open_to_others
 from lengthwise.hub.loading import DTYPES, first_line, open_causal_model
-from lengthwise.hub.merge_plan import Plan, Source, plan_of
+from lengthwise.hub.merge_plan import OpenedModel, Plan, plan_of
 from lengthwise.hub.query_scales import scaled_queries
 from lengthwise.hub.quiet import quietly
 from lengthwise.leftovers import clear_leftovers_of, partial_of, remove_empty
@@ -60,7 +60,7 @@ class Merged:
 
 
 def merge(
-    source: Source,
+    opened: OpenedModel,
     to: Path,
     dtype: str = "auto",
     fitted: int = 0,
@@ -73,25 +73,25 @@ def merge(
     something was fitted for. `accompany` writes further files, such as a tokenizer.
     """
     refuse_target(to)
-    plan = plan_of(source, fitted)
-    rows = _rows(source)
-    expected = [_expected(source, *row) for row in rows]
+    plan = plan_of(opened, fitted)
+    rows = _rows(opened)
+    expected = [_expected(opened, *row) for row in rows]
     there = next(each for each in to.absolute().parents if each.exists())
     begun = partial_of(to)
     try:
         make_folder(to.parent)
         clear_leftovers_of(to)
-        with scaled_queries(source.model, plan.scales_H, source.name, ", ".join(plan.scaling)) as carriers:
+        with scaled_queries(opened.model, plan.scales_H, opened.name, ", ".join(plan.scaling)) as carriers:
 
             def tried(dtypes: _Dtypes) -> _Compared:
-                _write(source.model, plan, dtypes, begun, source.name)
-                return _compared(begun, rows, expected, plan, source.name)
+                _write(opened.model, plan, dtypes, begun, opened.name)
+                return _compared(begun, rows, expected, plan, opened.name)
 
-            difference, rounding = _settled(tried, _saved(source), dtype, source.name)
-        if source.folder is not None:
-            _copy_accompanying(source.folder, begun)
+            difference, rounding = _settled(tried, _saved(opened), dtype, opened.name)
+        if opened.folder is not None:
+            _copy_accompanying(opened.folder, begun)
         accompany(begun)
-        write_json(begun / ORIGIN, _described(source, origin or {}))
+        write_json(begun / ORIGIN, _described(opened, origin or {}))
         _finish(begun, to)
     except OSError as error:
         raise storage_error(error, to) from error
@@ -99,7 +99,7 @@ def merge(
         shutil.rmtree(begun, ignore_errors=True)
         if not to.exists():
             remove_empty(to.absolute().parent, there)
-    return Merged(to, type(source.model).__name__, difference, [*plan.told(carriers), *rounding])
+    return Merged(to, type(opened.model).__name__, difference, [*plan.told(carriers), *rounding])
 
 
 def refuse_target(to: Path) -> None:
@@ -132,20 +132,20 @@ FULL = _Dtypes({}, torch.float32)
 SAVED = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 
-def _saved(source: Source) -> _Dtypes:
+def _saved(opened: OpenedModel) -> _Dtypes:
     """As the folder has them."""
     each: dict[str, torch.dtype] = {}
     numbers: dict[torch.dtype, int] = {}
-    for file in [] if source.folder is None else weight_files(source.folder):
+    for file in [] if opened.folder is None else weight_files(opened.folder):
         if file.suffix != ".safetensors":
             continue
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 -- it is no dictionary
-                part = opened.get_slice(name)
+        with safe_open(file, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 -- it is no dictionary
+                part = weights.get_slice(name)
                 if (dtype := SAVED.get(part.get_dtype())) is not None:
                     each[name] = dtype
                     numbers[dtype] = numbers.get(dtype, 0) + torch.Size(part.get_shape()).numel()
-    return _Dtypes(each, max(numbers, key=lambda dtype: numbers[dtype]) if numbers else source.dtype)
+    return _Dtypes(each, max(numbers, key=lambda dtype: numbers[dtype]) if numbers else opened.dtype)
 
 
 def _settled(
@@ -221,10 +221,10 @@ def _copy_accompanying(source: Path, folder: Path) -> None:
                 shutil.copyfile(file, folder / file.name)
 
 
-def _described(source: Source, origin: Mapping[str, Any]) -> dict[str, Any]:
-    tables = [{"name": each.name, **configuration.table(each.config)} for each in source.extensions]
-    about = {"lengthwise": installed_version("lengthwise"), "kind": "merged model", "name": source.name}
-    return {**about, "trained": source.trained, "extensions": tables, **origin}
+def _described(opened: OpenedModel, origin: Mapping[str, Any]) -> dict[str, Any]:
+    tables = [{"name": each.name, **configuration.table(each.config)} for each in opened.extensions]
+    about = {"lengthwise": installed_version("lengthwise"), "kind": "merged model", "name": opened.name}
+    return {**about, "trained": opened.trained, "extensions": tables, **origin}
 
 
 def _finish(begun: Path, to: Path) -> None:
@@ -239,20 +239,20 @@ def _finish(begun: Path, to: Path) -> None:
 # How it is checked.
 
 
-def _rows(source: Source) -> list[tuple[Tensor, int]]:
+def _rows(opened: OpenedModel) -> list[tuple[Tensor, int]]:
     """Tokens (1, T) and the position of the first one: within and beyond the trained length, as far as that is short.
 
     The shortest first: tables of Transformers that follow the length of what they read stay as long ones were met.
     """
-    last, trained = source.last_position, source.trained
+    last, trained = opened.last_position, opened.trained
     lengths = [min(trained, READ), min(2 * trained, 2 * READ)]
     if last is not None:
         lengths = [min(length, last + 1) for length in lengths]
-    rows = int(source.model.config.get_text_config().vocab_size)
+    rows = int(opened.model.config.get_text_config().vocab_size)
     generator = torch.Generator().manual_seed(0)
 
     def tokens(length: int) -> Tensor:
-        return torch.randint(rows, (1, length), generator=generator).to(source.model.device)
+        return torch.randint(rows, (1, length), generator=generator).to(opened.model.device)
 
     found = [(tokens(length), 0) for length in dict.fromkeys(lengths)]
     if lengths[-1] < 2 * trained and last is None:
@@ -261,11 +261,11 @@ def _rows(source: Source) -> list[tuple[Tensor, int]]:
 
 
 @torch.no_grad()
-def _expected(source: Source, tokens_BT: Tensor, first: int) -> Tensor:
-    if source.reference is not None and not first:
-        return source.reference(tokens_BT)[:, -COMPARED:].float()
-    with source.examined.running(source.encodings):
-        return _logits(source.model, tokens_BT, first)
+def _expected(opened: OpenedModel, tokens_BT: Tensor, first: int) -> Tensor:
+    if opened.reference is not None and not first:
+        return opened.reference(tokens_BT)[:, -COMPARED:].float()
+    with opened.examined.running(opened.encodings):
+        return _logits(opened.model, tokens_BT, first)
 
 
 @torch.no_grad()

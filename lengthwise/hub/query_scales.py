@@ -1,4 +1,4 @@
-"""Scales of the attention logits of heads, put into the weights that make their queries; found by looking.
+"""Scales of the attention logits of heads, put into the weights that make their queries; found by asking.
 
 Nothing is taken from names. The gradient of the queries that a layer hands to its attention says which numbers of which
 weights they depend on, and a try says whether these numbers carry the scale: a projection does, alone or fused with
@@ -30,7 +30,7 @@ OFFSETS = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
-class Reading:
+class AttentionInputs:
     """What a layer hands to its attention for a few tokens, before any rotation."""
 
     query_BHTK: Tensor
@@ -52,12 +52,12 @@ def scaled_queries(model: PreTrainedModel, scales_H: Sequence[Tensor], name: str
     names = {module: path for path, module in model.named_modules()}
     wanted = {parameter: parameter.requires_grad for parameter in model.parameters()}
     try:
-        with _reading(model) as read:
+        with _asking(model) as forward:
             for number, (module, scale_H) in enumerate(zip(attention_modules(model), scales_H, strict=True)):
                 if bool((scale_H == 1).all()):
                     continue
                 refused: list[str] = []
-                carrier = _scale(module, scale_H, lambda module=module: read(module), before, refused)
+                carrier = _scale(module, scale_H, lambda module=module: forward(module), before, refused)
                 if carrier is None:
                     raise UserError(
                         f"{cause} cannot be merged: layer {number + 1} of {name} has no weights that carry "
@@ -74,7 +74,7 @@ def scaled_queries(model: PreTrainedModel, scales_H: Sequence[Tensor], name: str
 
 
 @contextmanager
-def _reading(model: PreTrainedModel) -> Iterator[Callable[[nn.Module], Reading]]:
+def _asking(model: PreTrainedModel) -> Iterator[Callable[[nn.Module], AttentionInputs]]:
     """Yields what reads a layer's queries, keys and values for the tokens that it got in one pass of the model."""
     calls: dict[nn.Module, tuple[Any, Any]] = {}
     asked: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -89,11 +89,11 @@ def _reading(model: PreTrainedModel) -> Iterator[Callable[[nn.Module], Reading]]
     def remember(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         calls[module] = arguments, named
 
-    def read(module: nn.Module) -> Reading:
+    def forward(module: nn.Module) -> AttentionInputs:
         asked.clear()
         arguments, named = calls[module]
         output = module.forward(*arguments, **named)
-        return Reading(*asked[0], output[0] if isinstance(output, tuple) else output)
+        return AttentionInputs(*asked[0], output[0] if isinstance(output, tuple) else output)
 
     training = model.training
     hooks = [module.register_forward_pre_hook(remember, with_kwargs=True) for module in attention_modules(model)]
@@ -101,7 +101,7 @@ def _reading(model: PreTrainedModel) -> Iterator[Callable[[nn.Module], Reading]]
         with attending_by(model.eval(), PROBE, probe), answering(model, answer):
             with torch.no_grad():
                 model(some_tokens(model, PROBED), use_cache=False)
-            yield read
+            yield forward
     finally:
         model.train(training)
         for hook in hooks:
@@ -111,7 +111,7 @@ def _reading(model: PreTrainedModel) -> Iterator[Callable[[nn.Module], Reading]]
 def _scale(
     module: nn.Module,
     scale_H: Tensor,
-    read: Callable[[], Reading],
+    forward: Callable[[], AttentionInputs],
     before: list[tuple[nn.Parameter, Tensor]],
     refused: list[str],
 ) -> nn.Module | None:
@@ -120,7 +120,7 @@ def _scale(
     None where none carry the scales; `refused` then says why.
     """
     groups = {float(scale): (scale_H == scale).nonzero()[:, 0] for scale in scale_H.unique()}
-    used, others, true = _dependence(module, list(groups.values()), read)
+    used, others, true = _dependence(module, list(groups.values()), forward)
     wanted = true.query_BHTK * scale_H.to(true.query_BHTK)[:, None, None]
     for path, part in module.named_modules():
         own = [each for each in part.parameters(recurse=False) if any(found.get(each) is not None for found in used)]
@@ -136,7 +136,7 @@ def _scale(
                 break
             factors.append(factor)
         else:
-            if _carries(own, factors, read, true, wanted, before):
+            if _carries(own, factors, forward, true, wanted, before):
                 return part
             reason = "queries do not grow with it"
         refused.append(f"{path}: {reason}")
@@ -153,14 +153,14 @@ Lines = dict[nn.Parameter, list[Tensor] | None]
 
 
 def _dependence(
-    module: nn.Module, groups: Sequence[Tensor], read: Callable[[], Reading]
-) -> tuple[list[Lines], Lines, Reading]:
+    module: nn.Module, groups: Sequence[Tensor], forward: Callable[[], AttentionInputs]
+) -> tuple[list[Lines], Lines, AttentionInputs]:
     """On which weights the queries of each group of heads depend, and on which keys and values do."""
     parameters = [each for each in module.parameters() if each.is_floating_point()]
     for parameter in parameters:
         parameter.requires_grad_(True)
     with torch.enable_grad():
-        true = read()
+        true = forward()
         generator = torch.Generator().manual_seed(0)
 
         def of(*several: Tensor) -> Lines:
@@ -209,8 +209,8 @@ def _factor(
 def _carries(
     own: Sequence[nn.Parameter],
     factors: Sequence[Tensor],
-    read: Callable[[], Reading],
-    true: Reading,
+    forward: Callable[[], AttentionInputs],
+    true: AttentionInputs,
     wanted_BHTK: Tensor,
     before: list[tuple[nn.Parameter, Tensor]],
 ) -> bool:
@@ -219,7 +219,7 @@ def _carries(
     for offsets in itertools.product(OFFSETS, repeat=len(own)):
         for parameter, value, factor, offset in zip(own, old, factors, offsets, strict=True):
             parameter.copy_((value + offset) * factor - offset)
-        found = read()
+        found = forward()
         pairs = (
             (found.query_BHTK, wanted_BHTK),
             (found.key_BGTK, true.key_BGTK),

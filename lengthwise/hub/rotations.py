@@ -22,7 +22,7 @@ Key = tuple[int, tuple[Hashable, ...]]
 
 
 @dataclass(frozen=True)
-class Table:
+class RotaryTable:
     """What a rotary module answers."""
 
     frequencies_P: Tensor
@@ -106,7 +106,7 @@ def identity(true: Any, positions_BT: Tensor) -> Any:
 
 
 @torch.no_grad()
-def read_table(module: nn.Module, key: Key) -> Table | None:
+def read_table(module: nn.Module, key: Key) -> RotaryTable | None:
     """From its answer for positions 0 and 1, in fp32; None where that is no table of rotations by position."""
     device = next((buffer.device for buffer in module.buffers()), torch.device("cpu"))
     found = true_answer(module, key, torch.zeros(1, device=device), torch.tensor([[0, 1]], device=device))
@@ -121,7 +121,7 @@ def read_table(module: nn.Module, key: Key) -> Table | None:
     if not torch.allclose(cosine_R**2 + sine_R**2, cosine_R.new_tensor(magnitude**2), rtol=1e-4):
         return None
     angle_R = torch.atan2(sine_R, cosine_R)
-    return Table(_exact(module, angle_R), magnitude, _kind(module, key))
+    return RotaryTable(_exact(module, angle_R), magnitude, _kind(module, key))
 
 
 def _exact(module: nn.Module, angle_R: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ def _kind(module: nn.Module, key: Key) -> str:
     return str(kind)
 
 
-def arrangements(table: Table) -> Iterator[tuple[Table, Pairs]]:
+def arrangements(table: RotaryTable) -> Iterator[tuple[RotaryTable, Pairs]]:
     """The ways in which a table may rotate pairs: its numbers may stand there once for a pair, or twice."""
     numbers_R = table.frequencies_P
     half = len(numbers_R) // 2
@@ -155,4 +155,4 @@ def arrangements(table: Table) -> Iterator[tuple[Table, Pairs]]:
         ways.append((numbers_R[0::2], "interleaved"))
         ways.append((numbers_R[0::2], "halves"))
     for frequencies_P, pairs in ways:
-        yield Table(frequencies_P, table.magnitude, table.kind), pairs
+        yield RotaryTable(frequencies_P, table.magnitude, table.kind), pairs

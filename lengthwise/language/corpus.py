@@ -31,7 +31,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class File:
+class CorpusFile:
     path: Path
     name: str
     """Within the corpus."""
@@ -81,13 +81,13 @@ def split_of(name: str) -> str:
     return "validation" if place < HELD_OUT else "test" if place < 2 * HELD_OUT else "train"
 
 
-def _files(path: Path, trains: bool) -> list[File]:
+def _files(path: Path, trains: bool) -> list[CorpusFile]:
     if not path.exists():
         raise UserError(f"no corpus at {path}")
     if path.is_file():
         if path.suffix not in _READERS:
             raise UserError(f"{path} must be a folder, or a file that ends in {', '.join(_READERS)}")
-        return [File(path, path.name, None)]
+        return [CorpusFile(path, path.name, None)]
     folders = [split for split in SPLITS if (path / split).is_dir()]
     if trains and folders and "train" not in folders:
         raise UserError(f"{path} has a folder {folders[0]}, but none called train")
@@ -99,7 +99,7 @@ def _files(path: Path, trains: bool) -> list[File]:
             hidden = found.name.startswith("cache-") or any(part.startswith(".") for part in inside.parts)
             hidden = hidden or any(_is_ours(path / above) for above in inside.parents)
             if found.suffix in _READERS and found.is_file() and not hidden:
-                files.append(File(found, inside.as_posix(), split))
+                files.append(CorpusFile(found, inside.as_posix(), split))
     if not files:
         raise UserError(f"{path} holds no document: no file in it ends in {', '.join(_READERS)}")
     return files
@@ -111,11 +111,11 @@ def _is_ours(folder: Path) -> bool:
     return any((folder / name).exists() for name in ("run.json", "manifest.json", "fit.json"))
 
 
-def _read_text(file: File, _field: str) -> Iterator[tuple[str, str]]:
+def _read_text(file: CorpusFile, _field: str) -> Iterator[tuple[str, str]]:
     yield file.name, _decoded(door.read_bytes(file.path, LONGEST_TEXT, UserError), file.path, line=1)
 
 
-def _read_lines(file: File, field: str) -> Iterator[tuple[str, str]]:
+def _read_lines(file: CorpusFile, field: str) -> Iterator[tuple[str, str]]:
     with _opened(file.path) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), start=1):
             if not line.strip():
@@ -135,7 +135,7 @@ def _read_lines(file: File, field: str) -> Iterator[tuple[str, str]]:
             yield f"{file.name}:{number}", _text_in(value, field, where)
 
 
-def _read_arrow(file: File, field: str) -> Iterator[tuple[str, str]]:
+def _read_arrow(file: CorpusFile, field: str) -> Iterator[tuple[str, str]]:
     arrow = _pyarrow()
     number = 0
     with arrow.memory_map(str(file.path)) as source:
@@ -159,7 +159,7 @@ def _read_arrow(file: File, field: str) -> Iterator[tuple[str, str]]:
             raise UserError(f"{file.path} is not a whole Arrow file ({door.visible(words)})") from None
 
 
-_READERS: dict[str, Callable[[File, str], Iterator[tuple[str, str]]]] = {
+_READERS: dict[str, Callable[[CorpusFile, str], Iterator[tuple[str, str]]]] = {
     ".txt": _read_text,
     ".jsonl": _read_lines,
     ".arrow": _read_arrow,

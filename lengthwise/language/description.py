@@ -8,29 +8,29 @@ from lengthwise import door
 from lengthwise.errors import RunError, UserError
 from lengthwise.records.files import read_rows
 
-_COUNTS = door.Table({"documents": door.COUNT, "tokens": door.COUNT})
-_SPLITS = door.Table({"train": _COUNTS, "validation": _COUNTS, "test": _COUNTS}, others=False)
-_MODEL = door.Table({"layers": door.COUNT, "width": door.COUNT, "heads": door.COUNT, "style": door.Text()})
-DESCRIPTION = door.Table(
+_COUNTS = door.Object({"documents": door.COUNT, "tokens": door.COUNT})
+_SPLITS = door.Object({"train": _COUNTS, "validation": _COUNTS, "test": _COUNTS}, others=False)
+_MODEL = door.Object({"layers": door.COUNT, "width": door.COUNT, "heads": door.COUNT, "style": door.Text()})
+DESCRIPTION = door.Object(
     {
-        "settings": door.Table(
+        "settings": door.Object(
             {
                 "model": _MODEL,
-                "data": door.Table({"context": door.COUNT, "passkey_share": door.SHARE}),
-                "training": door.Table({"batch_tokens": door.COUNT, "tokens": door.COUNT}),
+                "data": door.Object({"context": door.COUNT, "passkey_share": door.SHARE}),
+                "training": door.Object({"batch_tokens": door.COUNT, "tokens": door.COUNT}),
             }
         ),
         "tokens": door.Text(most=64),
-        "corpus": door.Table({"corpus": door.Text(), "splits": _SPLITS}),
+        "corpus": door.Object({"corpus": door.Text(), "splits": _SPLITS}),
         "encoding_of_each_layer": door.List(door.Text()),
         "parameters": door.COUNT,
         "steps": door.COUNT,
         "epochs": door.Number(least=0),
-        "hardware": door.Table({"device": door.Text()}),
+        "hardware": door.Object({"device": door.Text()}),
     },
     {"tokens_folder": door.Text(), "precision": door.Text()},
 )
-FINISHED = door.Table(
+FINISHED = door.Object(
     {"steps": door.COUNT, "tokens": door.COUNT, "seconds": door.Number(least=0), "processes": door.COUNT}
 )
 
@@ -72,7 +72,7 @@ def read_log(run: Path) -> list[dict[str, Any]]:
         raise RunError(f"{file} is nested too deeply; restore it") from None
     for number, row in enumerate(rows, start=1):
         where = f"{file}:{number}"
-        door.Table({"step": door.COUNT}).checked(row, where)
+        door.Object({"step": door.COUNT}).checked(row, where)
         loss = row.get("validation_loss", 0.0)
         if not isinstance(loss, float) or math.isinf(loss):
             door.Number().checked(loss, f"{where}: validation_loss")

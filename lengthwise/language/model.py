@@ -20,7 +20,7 @@ TOKENIZER = "tokenizer.json"
 LAST = "last.safetensors"
 MOST_BYTES = 2**42
 """Of a file of weights: a model of a trillion."""
-METADATA = door.Table({"settings": door.ANY_TABLE, "vocabulary_rows": door.Number(1, 2**24, whole=True)})
+METADATA = door.Object({"settings": door.ANY_OBJECT, "vocabulary_rows": door.Number(1, 2**24, whole=True)})
 
 
 def build_language_model(settings: LanguageSettings, vocabulary_rows: int) -> Decoder:

@@ -20,7 +20,7 @@ PATIENCE = datetime.timedelta(hours=3)
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessGroup:
     number: int = 0
     """Of this process, from 0; the first one writes."""
     count: int = 1
@@ -58,7 +58,7 @@ class Processes:
 
 
 @contextmanager
-def together(device: str) -> Iterator[tuple[Processes, torch.device]]:
+def together(device: str) -> Iterator[tuple[ProcessGroup, torch.device]]:
     """Joins the processes that torchrun has started, each with a GPU of its own; alone where it has started none."""
     # Threads of a process group that live when Python ends may wait for it, and then the whole process is aborted
     # (SIGABRT): after a complete run, one time in a hundred. What holds groups, a sharded model or an exception with
@@ -66,7 +66,7 @@ def together(device: str) -> Iterator[tuple[Processes, torch.device]]:
     atexit.unregister(gc.collect)
     atexit.register(gc.collect)
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        yield Processes(), choose_device(device)
+        yield ProcessGroup(), choose_device(device)
         return
     local = int(os.environ["LOCAL_RANK"])
     if device == "auto":
@@ -77,7 +77,7 @@ def together(device: str) -> Iterator[tuple[Processes, torch.device]]:
     # gloo too: it carries what lies on the CPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
-        yield Processes(dist.get_rank(), dist.get_world_size()), chosen
+        yield ProcessGroup(dist.get_rank(), dist.get_world_size()), chosen
     except RuntimeError as error:
         if "by peer" not in str(error):  # gloo's "Connection closed by peer", or reset
             raise

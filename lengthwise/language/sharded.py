@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from lengthwise.errors import UserError
 from lengthwise.kernels.ops import Stream
 from lengthwise.language.learner import Learner, summed_loss
-from lengthwise.language.processes import Processes
+from lengthwise.language.processes import ProcessGroup
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
@@ -43,7 +43,7 @@ class ShardedLearner(Learner):
         self,
         model: Decoder,
         settings: LanguageSettings,
-        processes: Processes,
+        processes: ProcessGroup,
         device: torch.device,
         first: Mapping[str, Tensor] = {},
     ) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from lengthwise.errors import UserError
 from lengthwise.language.passkey_rows import Passkeys
-from lengthwise.language.processes import Processes
+from lengthwise.language.processes import ProcessGroup
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.language.store import TokenStore
 from lengthwise.language.windows import Arrangement, Windows
@@ -16,7 +16,7 @@ from lengthwise.training.update import Steps
 class WindowSteps:
     """Prepares steps of given rows: the same ones, however they are cut into stretches."""
 
-    def __init__(self, settings: LanguageSettings, windows: Windows, processes: Processes) -> None:
+    def __init__(self, settings: LanguageSettings, windows: Windows, processes: ProcessGroup) -> None:
         self.settings, self.windows, self.processes = settings, windows, processes
         self.part = processes.part(settings.rows)
 
@@ -36,7 +36,7 @@ class WindowSteps:
 class TextSteps(WindowSteps):
     """Of the rows of a corpus."""
 
-    def __init__(self, settings: LanguageSettings, store: TokenStore, processes: Processes) -> None:
+    def __init__(self, settings: LanguageSettings, store: TokenStore, processes: ProcessGroup) -> None:
         documents, context = store.documents("train"), settings.data.context
         if context > documents.longest - 1:
             raise UserError(

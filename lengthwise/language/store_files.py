@@ -13,9 +13,9 @@ MOST_BYTES = 2**50
 CHUNK = 2**26
 """Tokens that are looked at together."""
 
-_COUNTS = door.Table({"documents": door.COUNT, "tokens": door.COUNT, "characters": door.COUNT})
+_COUNTS = door.Object({"documents": door.COUNT, "tokens": door.COUNT, "characters": door.COUNT})
 _FILES = door.List(door.List())
-MANIFEST = door.Table(
+MANIFEST = door.Object(
     {
         "version": door.Number(least=1, most=1, whole=True),
         "files": _FILES,
@@ -24,10 +24,10 @@ MANIFEST = door.Table(
         "tokenizer_characters": door.COUNT,
         "corpus": door.Text(),
         "dtype": door.Text(choices=("uint16", "uint32")),
-        "splits": door.Table({"train": _COUNTS, "validation": _COUNTS, "test": _COUNTS}, others=False),
+        "splits": door.Object({"train": _COUNTS, "validation": _COUNTS, "test": _COUNTS}, others=False),
         "empty_documents": door.COUNT,
     },
-    {"hashes": door.ANY_TABLE},
+    {"hashes": door.ANY_OBJECT},
 )
 
 

@@ -25,7 +25,7 @@ from lengthwise.language.learner import Learner
 from lengthwise.language.model import TOKENIZER, build_language_model, resolved_layers
 from lengthwise.language.origin import Origin
 from lengthwise.language.prepared import tokens_of
-from lengthwise.language.processes import Processes, together
+from lengthwise.language.processes import ProcessGroup, together
 from lengthwise.language.refusals import Beginning, refuse_impossible, refuse_others
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.language.sharded import NEWEST as SHARDED
@@ -114,7 +114,7 @@ class LanguageTrainer:
         settings: LanguageSettings,
         store: TokenStore,
         directory: RunDirectory,
-        processes: Processes,
+        processes: ProcessGroup,
         device: torch.device,
         listener: Listener,
         save_every: float,

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from lengthwise.language.learner import Learner
-from lengthwise.language.processes import Processes
+from lengthwise.language.processes import ProcessGroup
 from lengthwise.language.settings import LanguageSettings
 from lengthwise.model.decoder import Decoder
 from lengthwise.training.capture import CapturedUpdater
@@ -20,7 +20,7 @@ from lengthwise.training.update import Measured, Steps, Updater
 class AveragedFleet(Fleet):
     """A fleet whose losses and gradients are means over the targets of all processes."""
 
-    def __init__(self, model: Decoder, device: torch.device, precision: str, processes: Processes) -> None:
+    def __init__(self, model: Decoder, device: torch.device, precision: str, processes: ProcessGroup) -> None:
         super().__init__(model, 1, device, precision)
         self.processes = processes
 
@@ -55,7 +55,7 @@ class WholeLearner(Learner):
         self,
         model: Decoder,
         settings: LanguageSettings,
-        processes: Processes,
+        processes: ProcessGroup,
         device: torch.device,
         note: Callable[[str], None],
         first: Mapping[str, Tensor] = {},

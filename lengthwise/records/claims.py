@@ -27,7 +27,7 @@ Quantity = Literal["accuracy", "ran_on", "stopped_early"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What a number is measured on: the mean over tasks of what an encoding reaches at some lengths."""
 
     tasks: tuple[str, ...]
@@ -38,7 +38,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Number:
+class PublishedNumber:
     """A published number, and where it is to be found in our results."""
 
     says: str
@@ -50,7 +50,7 @@ class Number:
     at_most: float | None = None
     lengths: tuple[int, int] | None = None
     quantity: Quantity = "accuracy"
-    minus: Measured | None = None
+    minus: Measurement | None = None
     """For a difference: what is taken away, in the same seeds."""
     fitted: bool = False
     """Only of seeds that learned their training lengths, where the published mean is one of such seeds."""
@@ -81,8 +81,8 @@ class Number:
         return Verdict.different if outside < bound else Verdict.undecided
 
     @property
-    def measured(self) -> list[Measured]:
-        own = Measured(self.tasks, self.encoding, self.lengths, self.quantity)
+    def measured(self) -> list[Measurement]:
+        own = Measurement(self.tasks, self.encoding, self.lengths, self.quantity)
         return [own, *([self.minus] if self.minus else [])]
 
 
@@ -93,7 +93,7 @@ class Claim:
     title: str
     source: str
     says: str
-    numbers: tuple[Number, ...]
+    numbers: tuple[PublishedNumber, ...]
     evidence: str = ""
     """Where the numbers are from, if not from the paper itself."""
     departs: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class Outcome(StrEnum):
 class JudgedNumber:
     """A published number and ours."""
 
-    number: Number
+    number: PublishedNumber
     ours: Score | None
     """None where no run is there, or none learned its training lengths and only such count."""
     interval: Interval | None
@@ -183,7 +183,7 @@ def judge_claim(claim: Claim, results: Results, checkpoint: str) -> JudgedClaim:
     return JudgedClaim(claim, tuple(_judged(number, results, checkpoint) for number in claim.numbers))
 
 
-def _judged(number: Number, results: Results, checkpoint: str) -> JudgedNumber:
+def _judged(number: PublishedNumber, results: Results, checkpoint: str) -> JudgedNumber:
     sides = [_by_seed(measured, results, checkpoint) for measured in number.measured]
     seeds = sorted(set.intersection(*(set(side) for side in sides)))
     left_out: tuple[int, ...] = ()
@@ -207,7 +207,7 @@ class _OfSeed:
     learned: bool
 
 
-def _by_seed(measured: Measured, results: Results, checkpoint: str) -> dict[int, _OfSeed]:
+def _by_seed(measured: Measurement, results: Results, checkpoint: str) -> dict[int, _OfSeed]:
     """Seed -> the mean over tasks, for seeds that every task has."""
     found: list[dict[int, _OfSeed]] = []
     for task in measured.tasks:
@@ -225,7 +225,7 @@ def _by_seed(measured: Measured, results: Results, checkpoint: str) -> dict[int,
     }
 
 
-def _share(run: RunResult, measured: Measured, checkpoint: str) -> float:
+def _share(run: RunResult, measured: Measurement, checkpoint: str) -> float:
     """Of all examples of the lengths that are meant."""
     names = ("checkpoint", "length", "seen", "n")
     at, lengths, seen, every = (column(run.rows, name) for name in names)
@@ -249,7 +249,7 @@ def _interval(ours: Score) -> Interval | None:
     return ours.mean - half, ours.mean + half
 
 
-def _direction(interval: Interval, number: Number) -> Direction:
+def _direction(interval: Interval, number: PublishedNumber) -> Direction:
     low, high = interval
     if low <= 0 <= high:
         return Direction.open

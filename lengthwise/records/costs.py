@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lengthwise.door import List, Table, read_json
+from lengthwise.door import List, Object, read_json
 from lengthwise.errors import UserError
 from lengthwise.records.ranking import BASELINE
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.schema import AMOUNT, FEW, NAME, WORDS
 
-BENCH = Table(
+BENCH = Object(
     {},
     {
-        "training": List(Table({"encoding": NAME, "size": NAME, "fleet": FEW}, {"end_to_end_ms": AMOUNT})),
-        "hardware": Table({}, {"device": WORDS}),
+        "training": List(Object({"encoding": NAME, "size": NAME, "fleet": FEW}, {"end_to_end_ms": AMOUNT})),
+        "hardware": Object({}, {"device": WORDS}),
     },
 )
 """What is read of a file that `lengthwise bench train --out` wrote; a fleet that did not fit has no time."""

@@ -222,11 +222,11 @@ class StudyDirectory:
         finally:
             os.close(descriptor)
 
-    def claim(self, fleet: str) -> "Claim | None":
+    def claim(self, fleet: str) -> "FleetClaim | None":
         """The right to work on a fleet, until it is given up or this process ends; None if another process has it."""
         make_folder(self.fleets / fleet)
         descriptor = _locked(self.fleets / fleet / "lock", patience=0)
-        return None if descriptor is None else Claim(descriptor)
+        return None if descriptor is None else FleetClaim(descriptor)
 
     def held(self) -> set[str]:
         """Fleets that someone works on. To be asked under `lock`: a fleet cannot be claimed while it is looked at."""
@@ -241,15 +241,15 @@ class StudyDirectory:
 
 
 _LISTS = ("tasks", "encodings", "seeds", "task_order", "encoding_order")
-_SHARED = door.Table(
+_SHARED = door.Object(
     allowed={
-        **dict.fromkeys(SECTIONS, door.Table()), **dict.fromkeys(_LISTS, door.List()), GRID: TableOf(door.List())
+        **dict.fromkeys(SECTIONS, door.Object()), **dict.fromkeys(_LISTS, door.List()), GRID: TableOf(door.List())
     }
 )  # fmt: skip
 """What study.json may be."""
 
-_RUN = door.Table(
-    needed={"precision": door.Text()}, allowed={"sessions": door.List(door.Table()), "outside": door.Table()}
+_RUN = door.Object(
+    needed={"precision": door.Text()}, allowed={"sessions": door.List(door.Object()), "outside": door.Object()}
 )
 
 PATIENCE = 60.0
@@ -257,7 +257,7 @@ PATIENCE = 60.0
 
 
 @dataclass
-class Claim:
+class FleetClaim:
     descriptor: int
 
     def give_up(self) -> None:

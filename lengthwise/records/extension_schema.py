@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lengthwise.door import SHARE, WHOLE, List, Number, Schema, Table
+from lengthwise.door import SHARE, WHOLE, List, Number, Object, Schema
 from lengthwise.records.schema import (
     AMOUNT,
     COUNTED,
@@ -28,14 +28,14 @@ SCALE = Number(least=0, most=10**6)
 BITS = Number(least=0, most=64)
 CORRELATION = Number(least=-1 - 1e-6, most=1 + 1e-6, nullable=True)
 
-FIT = Table(
+FIT = Object(
     {
-        "settings": Table({"length": LENGTH, "head_scale": TRUTH, "steps": COUNTED}),
-        "model": Table({"name": WORDS, "checksum": CHECKSUM, "trained": LENGTH}),
+        "settings": Object({"length": LENGTH, "head_scale": TRUTH, "steps": COUNTED}),
+        "model": Object({"name": WORDS, "checksum": CHECKSUM, "trained": LENGTH}),
         "trained_numbers": COUNTED,
         "losses": Checked(List(NUMBER), lambda losses: None if losses else "must not be empty"),
         "seconds": AMOUNT,
-        "hardware": Table({"device": NAME}, {"processors": SOME_COUNT, "machine": WORDS}),
+        "hardware": Object({"device": NAME}, {"processors": SOME_COUNT, "machine": WORDS}),
     }
 )
 """fit.json."""
@@ -62,7 +62,7 @@ def _two(pair: list[float]) -> str | None:
 
 
 _TRIED = List(Checked(List(NUMBER, most=2), _two))
-_UNIFORM = Table(
+_UNIFORM = Object(
     {
         "best": Checked(TableOf(SCALE), _by_context),
         "losses": Checked(TableOf(_TRIED), _by_context),
@@ -82,13 +82,13 @@ class _Trained(Schema):
         return (TableOf(LENGTH, most=100) if isinstance(value, dict) else LENGTH).checked(value, where)
 
 
-_ABOUT = Table({}, {"study": WORDS, "summary": WORDS, "grid": TableOf(Schema(), most=100), "seed": SOME_COUNT})
-TABLE = Table(
-    {"settings": Table(), "models": TableOf(CHECKSUM)},
+_ABOUT = Object({}, {"study": WORDS, "summary": WORDS, "grid": TableOf(Schema(), most=100), "seed": SOME_COUNT})
+TABLE = Object(
+    {"settings": Object(), "models": TableOf(CHECKSUM)},
     {
-        "folders": TableOf(Table(), most=100),
+        "folders": TableOf(Object(), most=100),
         "targets": TableOf(NAME, most=100),
-        "lines": TableOf(Table(), most=1000),
+        "lines": TableOf(Object(), most=1000),
         "about": _ABOUT,
         "trained": _Trained(),
     },
@@ -104,7 +104,7 @@ _LOSS: dict[str, Schema] = {
     "standard_error": Number(least=0, nullable=True),
     "perplexity": AMOUNT,
 }
-PERPLEXITY = Table({**_LINE, "times": TIMES, **_LOSS}, _OF)
+PERPLEXITY = Object({**_LINE, "times": TIMES, **_LOSS}, _OF)
 
 
 def _keys_between(row: Mapping[str, Any]) -> str | None:
@@ -112,9 +112,9 @@ def _keys_between(row: Mapping[str, Any]) -> str | None:
 
 
 PASSKEY = Checked(
-    Table({**_LINE, "length": LENGTH, "depth": SHARE, "n": EXAMPLES, "correct": COUNTED}, _OF), _keys_between
+    Object({**_LINE, "length": LENGTH, "depth": SHARE, "n": EXAMPLES, "correct": COUNTED}, _OF), _keys_between
 )
-HEADS = Table(
+HEADS = Object(
     {
         **_LINE,
         **_OF,
@@ -135,7 +135,7 @@ class ByKind(Schema):
     """Rows of several kinds in one file."""
 
     kinds: Mapping[str, Schema] = field(default_factory=dict)
-    other: Schema = field(default_factory=Table)
+    other: Schema = field(default_factory=Object)
     """Of rows of another kind, or of none."""
 
     def checked(self, value: Any, where: str) -> Any:
@@ -144,7 +144,7 @@ class ByKind(Schema):
         return schema.checked(value, where)
 
 
-_HEAD = Table(
+_HEAD = Object(
     {
         "model": NAME,
         "variant": NAME,
@@ -156,14 +156,14 @@ _HEAD = Table(
         "bound": BITS,
     }
 )
-_CORRELATIONS = Table(
+_CORRELATIONS = Object(
     {"model": NAME, "overall": CORRELATION, "within_layers": CORRELATION, "by_layer": List(CORRELATION, most=10_000)}
 )
 ENTROPY = ByKind({"correlation": _CORRELATIONS}, _HEAD)
 LONG = ByKind(
-    {"perplexity": Table({"model": NAME, "variant": NAME, **_LOSS}, {"memory_bytes": SOME_COUNT})},
-    Table({"kind": NAME}),
+    {"perplexity": Object({"model": NAME, "variant": NAME, **_LOSS}, {"memory_bytes": SOME_COUNT})},
+    Object({"kind": NAME}),
 )
 
-SHARDED = Table({"step": COUNTED, "seconds": AMOUNT, "processes": Number(least=1, most=10**6, whole=True)})
+SHARDED = Object({"step": COUNTED, "seconds": AMOUNT, "processes": Number(least=1, most=10**6, whole=True)})
 """Which sharded state is the newest."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lengthwise.door import ANY_TABLE, Schema
+from lengthwise.door import ANY_OBJECT, Schema
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import iterate_rows, read_json, read_rows, remove, write_json, write_rows
 from lengthwise.records.packed import read_packed, write_packed
@@ -55,7 +55,7 @@ def _after_first(file: Path, schema: Schema) -> list[Row]:
     """The rows that follow what was asked."""
     return [
         schema.checked(row, f"{file}:{number}")
-        for number, row in enumerate(iterate_rows(file, grows=True, schema=ANY_TABLE), start=1)
+        for number, row in enumerate(iterate_rows(file, grows=True, schema=ANY_OBJECT), start=1)
         if number > 1
     ]
 

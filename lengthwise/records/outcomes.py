@@ -52,7 +52,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class StudyOutcomes:
     saturated: list[str]
     """Tasks with every run at SATURATED or above on unseen lengths."""
     dead: list[str]
@@ -62,11 +62,11 @@ class Outcomes:
 
 
 @once
-def outcomes(results: Results, checkpoint: str = "last") -> Outcomes:
+def outcomes(results: Results, checkpoint: str = "last") -> StudyOutcomes:
     """Over all finished runs, also where other encodings or seeds of the task are missing."""
     require_checkpoint(results, checkpoint)
     by_task = {task: results.by_task[task] for task in results.tasks}
-    return Outcomes(
+    return StudyOutcomes(
         [task for task, runs in by_task.items() if is_saturated(runs, checkpoint)],
         [task for task, runs in by_task.items() if is_dead(runs, checkpoint)],
         [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lengthwise.records.columns import Columns, columns
-from lengthwise.records.outcomes import Outcomes, outcomes
+from lengthwise.records.outcomes import StudyOutcomes, outcomes
 from lengthwise.records.paired_tests import holm, sign_flip_test, wilcoxon_test
 from lengthwise.records.rows import Results, once
 from lengthwise.records.statistics import (
@@ -60,7 +60,7 @@ class Rankings:
     """Without tasks that are saturated or at chance."""
     learned: list[Place]
     """Only columns in which every encoding learned its training lengths."""
-    outcomes: Outcomes
+    outcomes: StudyOutcomes
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 
-from lengthwise.door import ANY_TABLE, Table, visible
+from lengthwise.door import ANY_OBJECT, Object, visible
 from lengthwise.errors import RunError, UserError, nearest
 from lengthwise.records.choosing import USUAL, choose, named, named_values
 from lengthwise.records.directory import COLLECTED, GRID, RunDirectory, StudyDirectory, make_folder
@@ -43,7 +43,7 @@ ROWS = "rows.jsonl"
 FAILURES = "failures.jsonl"
 ANALYSIS = "analysis"
 STUDY_FILE = "study.json"
-UNFINISHED_RUN = Table({"name": NAME})
+UNFINISHED_RUN = Object({"name": NAME})
 UNFINISHED = "unfinished"
 """In the study.json of a collection: the names of runs that were not finished."""
 
@@ -539,7 +539,7 @@ def _read_collection(path: Path) -> Results:
     rows, reader = rows_by_run(file), _Reader()
     failures = FailureFile(path / FAILURES)
     runs = []
-    for line, found in enumerate(iterate_rows(path / COLLECTED, schema=ANY_TABLE), start=1):
+    for line, found in enumerate(iterate_rows(path / COLLECTED, schema=ANY_OBJECT), start=1):
         run = reader.shared.checked(found, RUN, f"{path / COLLECTED}:{line}")
         description = run["description"]
         fingerprint = description["fingerprint"]

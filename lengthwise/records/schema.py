@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lengthwise.door import COUNT, SHARE, WHOLE, List, Number, Schema, Table, Text, Truth, visible
+from lengthwise.door import COUNT, SHARE, WHOLE, List, Number, Object, Schema, Text, Truth, visible
 from lengthwise.errors import RunError
 
 VERSION = 1
@@ -47,7 +47,7 @@ class TableOf(Schema):
     most: int = 10_000
 
     def checked(self, value: Any, where: str) -> Any:
-        Table().checked(value, where)
+        Object().checked(value, where)
         if len(value) > self.most:
             raise RunError(f"{where} must have at most {self.most:,} fields, not {len(value):,}; restore the file")
         for name, each in value.items():
@@ -133,7 +133,7 @@ FURTHER_ROW_FIELDS: dict[str, Schema] = {
     "sequence_tokens": AMOUNT,
     "answers": TableOf(COUNTED, most=100),
 }
-ROW = Checked(Table(ROW_FIELDS, FURTHER_ROW_FIELDS), _row_between)
+ROW = Checked(Object(ROW_FIELDS, FURTHER_ROW_FIELDS), _row_between)
 """A row of rows.jsonl: what a run got right at one length, at one checkpoint."""
 
 
@@ -182,16 +182,16 @@ class MethodsOfLayer(Schema):
 
     def checked(self, value: Any, where: str) -> Any:
         several = isinstance(value, dict) and "methods" in value
-        schema = Table({"methods": List(_METHOD, most=100)}) if several else _METHOD
+        schema = Object({"methods": List(_METHOD, most=100)}) if several else _METHOD
         return schema.checked(value, where)
 
 
-_METHOD = Table({"name": NAME})
-SETTINGS = Table(
+_METHOD = Object({"name": NAME})
+SETTINGS = Object(
     {
-        "task": Table({"name": NAME}),
+        "task": Object({"name": NAME}),
         "encoding": List(MethodsOfLayer(), most=10_000),
-        "model": Table(
+        "model": Object(
             {},
             {
                 "size": NAME,
@@ -204,7 +204,7 @@ SETTINGS = Table(
                 "dropout": SHARE,
             },
         ),
-        "data": Table(
+        "data": Object(
             {},
             {
                 "train_lengths": SOME_SPAN,
@@ -225,7 +225,7 @@ SETTINGS = Table(
                 "watched": COUNTED,
             },
         ),
-        "training": Table(
+        "training": Object(
             {},
             {"steps": COUNTED, "batch": COUNTED, "learning_rate": AMOUNT, "precision": NAME, "best": NAME},
         ),
@@ -236,34 +236,34 @@ SETTINGS = Table(
 ABOUT: dict[str, Schema] = {"fingerprint": NAME, "name": Name(most=1000), "task": NAME, "encoding": NAME, "seed": SEED}
 """Which run it is."""
 
-DESCRIPTION = Table(
+DESCRIPTION = Object(
     {
         **ABOUT,
         "settings": SETTINGS,
         "train_lengths": SPAN,
         "test_lengths": SPAN,
         "encoding_of_each_layer": List(NAME, most=10_000),
-        "encoding_resolved": TableOf(Table()),
+        "encoding_resolved": TableOf(Object()),
         "attention_scale": NUMBER,
         "parameters": COUNTED,
         "parameters_of_encoding": COUNTED,
         "started": NAME,
         "commit": NAME,
         "versions": TableOf(WORDS),
-        "hardware": Table({"device": NAME, "processors": SOME_COUNT, "machine": WORDS}),
+        "hardware": Object({"device": NAME, "processors": SOME_COUNT, "machine": WORDS}),
     },
     {
         "lengths_with_shared_examples": List(LENGTH),
         "precision": NAME,
         "examples": TableOf(SOME_COUNT),
-        "sessions": List(Table()),
+        "sessions": List(Object()),
         "outside": TableOf(NAME),
         "grid": TableOf(SettingValue(), most=MOST_AXES),
     },
 )
 """run.json, and `description` in runs.jsonl."""
 
-FINISHED = Table(
+FINISHED = Object(
     {"trained_together": EXAMPLES, "seconds_together": AMOUNT},
     {
         "steps": COUNTED,
@@ -271,15 +271,15 @@ FINISHED = Table(
         "best_validation": Number(least=-1, most=1, nullable=True),
         "diverged_at": SOME_COUNT,
         "validations": List(
-            Table({"step": COUNTED, "validation": SHARE}, {"unseen": Number(least=0, most=1, nullable=True)})
+            Object({"step": COUNTED, "validation": SHARE}, {"unseen": Number(least=0, most=1, nullable=True)})
         ),
     },
 )
 """finished.json, and `finished` in runs.jsonl."""
 
-RUN = Table({"description": DESCRIPTION, "finished": FINISHED})
+RUN = Object({"description": DESCRIPTION, "finished": FINISHED})
 
-STUDY = Table(
+STUDY = Object(
     {},
     {
         "name": NAME,
@@ -291,15 +291,15 @@ STUDY = Table(
         "task_order": List(NAME, most=100_000),
         "encoding_order": List(NAME, most=100_000),
         "unfinished": List(Name(most=1000)),
-        "model": Table(),
-        "data": Table(),
-        "training": Table(),
+        "model": Object(),
+        "data": Object(),
+        "training": Object(),
         "grid": TableOf(List(SettingValue(), most=100_000), most=MOST_AXES),
     },
 )
 """study.json."""
 
-FAILURE = Table(
+FAILURE = Object(
     {
         "run": NAME,
         "length": LENGTH,
@@ -316,7 +316,7 @@ FAILURE = Table(
 
 # What analyses found
 
-FINDING = Table(
+FINDING = Object(
     {"run": NAME},
     {
         "reference_run": NAME,
@@ -337,7 +337,7 @@ _ABOUT: dict[str, Schema] = {
     "seed": SEED,
     "checkpoint": Text(choices=CHECKPOINTS),
 }
-_SCORE = Table({"r2": SOME_NUMBER, "error": SOME_NUMBER, "slope": SOME_NUMBER}, {"n": COUNTED})
+_SCORE = Object({"r2": SOME_NUMBER, "error": SOME_NUMBER, "slope": SOME_NUMBER}, {"n": COUNTED})
 _SOME_SHARE = Number(least=0, most=1 + 1e-6, nullable=True)
 LAYER = Number(least=1, most=10**4, whole=True)
 
@@ -377,7 +377,7 @@ def _map(example: Mapping[str, Any]) -> str | None:
     return None if example["prompt_tokens"] <= tokens else "has more prompt_tokens than tokens"
 
 
-DISTANCE = Table(
+DISTANCE = Object(
     {
         **_ABOUT,
         "reference": NAME,
@@ -396,7 +396,7 @@ FINDINGS: dict[str, Schema] = {
     "distance": DISTANCE,
     "distance-published": DISTANCE,
     "heads": Checked(
-        Table(
+        Object(
             {
                 **_ABOUT,
                 "group": Text(choices=("seen", "unseen")),
@@ -406,7 +406,7 @@ FINDINGS: dict[str, Schema] = {
                 "tokens_back": Number(least=0, nullable=True),
                 "entropy_share": _SOME_SHARE,
                 **dict.fromkeys(("first", "previous", "diagonal", "induction"), _SOME_SHARE),
-                "even": Table(
+                "even": Object(
                     dict.fromkeys(("previous", "diagonal", "induction"), SOME_NUMBER),
                     {"tokens_back": SOME_NUMBER, "first": SOME_NUMBER},
                 ),
@@ -420,7 +420,7 @@ FINDINGS: dict[str, Schema] = {
         _same_lengths("distance_up_to", "distance_share"),
     ),
     "probes": Checked(
-        Table(
+        Object(
             {
                 **_ABOUT,
                 "target": NAME,
@@ -433,9 +433,9 @@ FINDINGS: dict[str, Schema] = {
             },
             {
                 "holds_until": SOME_COUNT,
-                "accuracy_holds_until": Table({"tokens": COUNTED}, nullable=True),
+                "accuracy_holds_until": Object({"tokens": COUNTED}, nullable=True),
                 "by_position": Checked(
-                    Table({"position": List(COUNTED, most=10**6), "error": List(NUMBER, most=10**6)}),
+                    Object({"position": List(COUNTED, most=10**6), "error": List(NUMBER, most=10**6)}),
                     _same_lengths("position", "error"),
                 ),
             },
@@ -443,7 +443,7 @@ FINDINGS: dict[str, Schema] = {
         _holds,
     ),
     "failures": Checked(
-        Table(
+        Object(
             {
                 **_ABOUT,
                 "length": LENGTH,
@@ -458,12 +458,12 @@ FINDINGS: dict[str, Schema] = {
         ),
         _parts,
     ),
-    "maps": Table(
+    "maps": Object(
         {
             **_ABOUT,
             "examples": List(
                 Checked(
-                    Table(
+                    Object(
                         {
                             "length": LENGTH,
                             "seen": TRUTH,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from lengthwise.door import Schema, Table, parse_json
+from lengthwise.door import Object, Schema, parse_json
 from lengthwise.records.files import read_present
 
 FEW = 500
@@ -20,7 +20,7 @@ class Shared:
         self._values: dict[tuple[int, type, Any], Any] = {}
         self._fields: dict[int, dict[str, Schema]] = {}
 
-    def read(self, path: Path, schema: Table) -> dict[str, Any]:
+    def read(self, path: Path, schema: Object) -> dict[str, Any]:
         """A file of JSON, so checked."""
         text = read_present(path)
         key = id(schema), text
@@ -31,7 +31,7 @@ class Shared:
             self._files[key] = found
         return found
 
-    def checked(self, table: Any, schema: Table, where: str) -> dict[str, Any]:
+    def checked(self, table: Any, schema: Object, where: str) -> dict[str, Any]:
         """The table, if it fits the schema, with its parts shared; those that were found to fit are not asked again.
 
         Not the whole is shared, which names its run.
@@ -59,7 +59,7 @@ class Shared:
         if key in self._parts:
             return self._parts[key]
         inner = f"{where}: {name}"
-        if isinstance(value, dict) and type(schema) is Table:
+        if isinstance(value, dict) and type(schema) is Object:
             found = self.checked(value, schema, inner)
         else:
             found = schema.checked(value, inner)

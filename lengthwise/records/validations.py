@@ -23,7 +23,7 @@ is 2.3 standard deviations of 0.022.
 
 
 @dataclass(frozen=True)
-class Validation:
+class ValidationScore:
     """What one validation found."""
 
     step: int
@@ -33,10 +33,10 @@ class Validation:
     """Exact match on a fixed sample of unseen lengths; None where they were not watched."""
 
 
-def validations(run: RunResult) -> list[Validation]:
+def validations(run: RunResult) -> list[ValidationScore]:
     """The validations of a run in the order of their steps; none for results of versions that did not keep them."""
     rows = sorted(run.finished.get("validations", []), key=lambda row: row["step"])
-    return [Validation(row["step"], row["validation"], row.get("unseen")) for row in rows]
+    return [ValidationScore(row["step"], row["validation"], row.get("unseen")) for row in rows]
 
 
 def swing(run: RunResult) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lengthwise.door import Table, visible
+from lengthwise.door import Object, visible
 from lengthwise.errors import UserError
 from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory
 from lengthwise.records.files import MissingFile, read_json, read_rows
@@ -138,7 +138,7 @@ def _track_collection(folder: Path, tracker: Tracker) -> tuple[int, int]:
 def project_of(folder: Path) -> str:
     """The study's name, where the folder says it."""
     file = folder / "study.json"
-    found = read_json(file, Table()).get("name") if file.exists() else None
+    found = read_json(file, Object()).get("name") if file.exists() else None
     return visible(str(found or folder.resolve().name), 100)
 
 

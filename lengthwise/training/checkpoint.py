@@ -40,8 +40,8 @@ def load_model(path: Path) -> Decoder:
 
 
 _LENGTH = door.Number(least=1, most=2**40, whole=True)
-_DESCRIBED = door.Table(
-    needed={"run": door.Table(), "lengths": door.Table(needed={"trained": _LENGTH, "met": _LENGTH})},
+_DESCRIBED = door.Object(
+    needed={"run": door.Object(), "lengths": door.Object(needed={"trained": _LENGTH, "met": _LENGTH})},
 )
 
 

@@ -17,7 +17,7 @@ from lengthwise.data.examples import offsets
 from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.data.sequences import Sequences
 from lengthwise.data.tokens import Tokens
-from lengthwise.evaluation.answers import Verdict
+from lengthwise.evaluation.answers import AnswerVerdict
 from lengthwise.evaluation.decoding import Decoding
 from lengthwise.evaluation.exact import Outcomes, judge
 from lengthwise.evaluation.verdicts import verdicts_by_bucket
@@ -91,7 +91,7 @@ class Evaluator:
     ) -> Iterator[dict[str, Any]]:
         """What one model got right in each bucket; with a scratchpad also what it writes when nobody corrects it."""
         task, tokens, scratchpad = self.tasks[index], self.tokens[index], Scratchpad(run.data.scratchpad)
-        written: dict[int, Counter[Verdict]] = {}
+        written: dict[int, Counter[AnswerVerdict]] = {}
         if scratchpad.steps:
             self.fleet.model.load_state_dict(self.fleet.row(matrix_NW, index))
             self.decoding.refresh()
@@ -103,7 +103,7 @@ class Evaluator:
             row["chance"] = task.chance(counts["bucket"])
             row["sequence_tokens"] = sizes[counts["bucket"]]
             if scratchpad.steps:
-                row["answers"] = {verdict.value: written[counts["bucket"]][verdict] for verdict in Verdict}
+                row["answers"] = {verdict.value: written[counts["bucket"]][verdict] for verdict in AnswerVerdict}
             yield row
 
 

@@ -23,7 +23,7 @@ from lengthwise.kernels.side_stream import on_side_stream, when_differentiated
 from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
 from lengthwise.training.batches import Batches
-from lengthwise.training.written import Written
+from lengthwise.training.gradient_check import GradientCheck
 
 Tensors = dict[str, Tensor]
 Told = Callable[[str], None]
@@ -128,7 +128,7 @@ class Fleet:
         self._pass = _Pass(model)
         self.self_written = {f"{path}.weight" for path, module in model.named_modules() if GRAD_OUT in module._buffers}
         """Weights whose gradient our kernels write, because their modules say so; PyTorch finds all others."""
-        self._written = Written(device)
+        self._gradient_check = GradientCheck(device)
 
     @property
     def kernels(self) -> bool:
@@ -216,7 +216,7 @@ class Fleet:
         for name, leaf in leaves.items():
             # PyTorch goes all the way back only if something at the very beginning asks for a gradient.
             leaf.requires_grad_(name not in written or name.startswith("embedding."))
-        self._written.begin(written)
+        self._gradient_check.begin(written)
         if written and self.model.unembedding is not None:
             with on_side_stream():  # to what a tied output layer would write, the embedding adds
                 places["embedding.weight"].zero_()
@@ -226,7 +226,7 @@ class Fleet:
         asked = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
         answers = torch.autograd.grad(logits_NPV, list(asked.values()), dlogits_NPV, allow_unused=True)
         found = dict(zip(asked, answers, strict=True))
-        self._written.end(written, losses_N)
+        self._gradient_check.end(written, losses_N)
         gradients: Tensors = {}
         for name in leaves:
             gradient = written[name] if name in written else found[name]

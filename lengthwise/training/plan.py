@@ -82,7 +82,7 @@ CPU_SHARE = 0.6
 FULL = 0.93
 """Of the cells of packed rows, about."""
 
-_FLEET = door.Table(needed={"runs": door.List(door.Text(most=64), most=10_000)})
+_FLEET = door.Object(needed={"runs": door.List(door.Text(most=64), most=10_000)})
 MEASURED = 4096
 """Training examples whose sizes are measured."""
 

@@ -15,7 +15,7 @@ BREAKS = 2.0
 
 
 @dataclass(frozen=True)
-class Claim:
+class Statement:
     """Something that the published table says, and whether ours does."""
 
     words: str
@@ -23,17 +23,17 @@ class Claim:
     holds: bool
 
 
-def claims(rows: ExtensionRows) -> list[Claim]:
+def claims(rows: ExtensionRows) -> list[Statement]:
     """Only those for which there are rows."""
     found = []
     for line, words in (("none", "without positions"), ("rotary", "with rotary positions")):
         if line in rows.lines and (ratio := rows.ratio(line, 2)) is not None:
             said = f"{ratio_words(ratio)} times the perplexity at 2x"
-            found.append(Claim(f"As trained, the model {words} breaks at 2x", said, ratio >= BREAKS))
+            found.append(Statement(f"As trained, the model {words} breaks at 2x", said, ratio >= BREAKS))
     raw, uniform = (rows.ratio(line, 2) if line in rows.lines else None for line in ("none", "uniform-scale for 2x"))
     if raw is not None and uniform is not None:
         said = f"{ratio_words(uniform)} instead of {ratio_words(raw)}"
-        found.append(Claim("One scale for all heads rescues 2x", said, uniform < raw and uniform <= BREAKS))
+        found.append(Statement("One scale for all heads rescues 2x", said, uniform < raw and uniform <= BREAKS))
     head, even = "head-scale for 4x", "uniform-scale for 4x"
     ratio = rows.ratio(head, 4) if head in rows.lines else None
     if ratio is not None:
@@ -41,15 +41,15 @@ def claims(rows: ExtensionRows) -> list[Claim]:
         words = f"Head scales fitted at 4x hold the perplexity there within {HELD - 1:.0%} of 1x"
         published = rows.published(head, 4)
         theirs = f" (published {published_ratio(published)})" if published else ""
-        found.append(Claim(words, f"{ratio_words(ratio)}{numbers}{theirs}", ratio <= HELD))
+        found.append(Statement(words, f"{ratio_words(ratio)}{numbers}{theirs}", ratio <= HELD))
         other = rows.ratio(even, 4) if even in rows.lines else None
         if other is not None:
             said = f"{ratio_words(ratio)} against {ratio_words(other)}"
-            found.append(Claim("They do better at 4x than one scale for all heads", said, ratio < other))
+            found.append(Statement("They do better at 4x than one scale for all heads", said, ratio < other))
     return [*found, *_ablations(rows)]
 
 
-def _ablations(rows: ExtensionRows) -> list[Claim]:
+def _ablations(rows: ExtensionRows) -> list[Statement]:
     """Published at 8x alone: the order of the full method, without its initialization, without its constraint."""
     lines, found = list(ablation_keys()), []
     if not set(lines) <= set(rows.lines):
@@ -67,7 +67,7 @@ def _ablations(rows: ExtensionRows) -> list[Claim]:
     return found
 
 
-def _order(words: str, ours: dict[str, float], theirs: dict[str, float]) -> Claim:
+def _order(words: str, ours: dict[str, float], theirs: dict[str, float]) -> Statement:
     """From the lowest published value on."""
     order = sorted(theirs, key=lambda line: theirs[line])
     said = ", ".join(
@@ -76,4 +76,4 @@ def _order(words: str, ours: dict[str, float], theirs: dict[str, float]) -> Clai
         for ablation in [line_words(line).partition(", ")[2]]
     )
     values = [ours[line] for line in order]
-    return Claim(words, said, all(low < high for low, high in pairwise(values)))
+    return Statement(words, said, all(low < high for low, high in pairwise(values)))

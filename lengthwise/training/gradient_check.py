@@ -8,7 +8,7 @@ from torch import Tensor
 from lengthwise.errors import UserError
 
 
-class Written:
+class GradientCheck:
     """Makes every place of a gradient a NaN, and after the backward pass looks for places that were left so."""
 
     def __init__(self, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Where heads look when they predict scored tokens: how attention is spread over the first token, near and far.
+"""What heads attend to when they predict scored tokens: how attention is spread over the first token, near and far.
 
 Shape letters: B rows, H heads, L layers, S keys, P positions of queries, C what is known of a query.
 """
@@ -21,7 +21,7 @@ SHARES = ("first", "near", "far", "beyond")
 
 
 @torch.no_grad()
-def looks(model: Reader, rows_RT: np.ndarray, positions: np.ndarray) -> Tensor:
+def attention_spread(model: Reader, rows_RT: np.ndarray, positions: np.ndarray) -> Tensor:
     """(L, H, 6), means over rows and positions, on the CPU in fp64: bits of entropy, distance in tokens, the shares.
 
     `positions`: of the queries, in rows of one text each.
@@ -56,7 +56,7 @@ def _of_layer(attended: Attended, asked_P: Tensor, trained: int) -> Tensor:
     return torch.stack(found).sum(dim=0)
 
 
-def look_rows(found_LHC: Tensor, count: int) -> list[dict[str, float | int]]:
+def spread_rows(found_LHC: Tensor, count: int) -> list[dict[str, float | int]]:
     """A row for each head; `count`: queries that the means are over."""
     rows: list[dict[str, float | int]] = []
     for layer, heads in enumerate(found_LHC.tolist()):
