@@ -22,6 +22,12 @@ class RunError(UserError):
     exit_code = 1
 
 
+def first_line(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]
+
+
 ALIKE = 0.61
 """Share of letters, of both names together, that must agree: `beta` and `beta_slow` do, `wave` and `ape` do not."""
 

@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -72,6 +74,11 @@ def small_table(**changes: Any) -> dict[str, Any]:
         },
         "training": {"steps": 30, "batch": 8, "learning_rate": 3e-3, "validate_every": 10},
     }
+    return changed(table, changes)
+
+
+def changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with other settings; `section__name` stands for a name in a section."""
     for key, value in changes.items():
         section, _, name = key.partition("__")
         if name:
@@ -135,5 +142,7 @@ def load_script(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))  # programs of a folder import each other
     spec.loader.exec_module(module)
     return module

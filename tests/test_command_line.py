@@ -277,7 +277,7 @@ def test_lists_are_complete_and_machine_readable(lengthwise: Call) -> None:
 
 
 def test_lists_mark_tasks_with_steps_and_studies_of_another_command(lengthwise: Call) -> None:
-    *lines, hint = lengthwise("list", "tasks")[1].splitlines()
+    *lines, hint = lengthwise("list", "tasks")[1].strip().splitlines()
     assert sum(line.rstrip().endswith("(steps)") for line in lines) == 8
     assert hint.startswith("(steps): with `--scratchpad full`")
     commands = {row["name"]: row["command"] for row in json.loads(lengthwise("list", "studies", "--json")[1])}

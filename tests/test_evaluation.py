@@ -82,6 +82,15 @@ def test_first_error_decides_the_kind() -> None:
     assert row["correct"] + row["wrong_symbol"] + row["stopped_early"] + row["ran_on"] == row["n"] == 6
 
 
+def train(fleet: Fleet, recipe: TrainingConfig, data: TrainingData, row_width: int) -> None:
+    """A lone model, at a constant rate."""
+    updater = Updater(fleet, recipe, TrainingState.begin(fleet.matrix_NW))
+    rate_N = torch.tensor([recipe.learning_rate])
+    for step in range(recipe.steps):
+        batch = Batch.of(collate([data.slice(step * recipe.batch, recipe.batch)], 0, row_width), 0, fleet.device)
+        updater.step(batch, None, rate_N, torch.tensor(corrections(recipe, step)))
+
+
 FIRST = ("none", "sinusoidal", "learned", "t5", "alibi", "rotary")
 LATER = ("fox", "path", "cope", "stick-breaking")
 """One of each kind; that a cache changes nothing is in the contract of all."""
@@ -98,11 +107,7 @@ def test_one_pass_agrees_with_generation_on_half_trained_models(encoding: str, s
     config = ModelConfig(layers=2, width=32, heads=4, style=style)  # type: ignore[arg-type]
     fleet = Fleet(build(config, task.vocabulary.rows, [{"name": encoding}], Lengths(20, 40)), 1, torch.device("cpu"))
     fleet.initialize([1])
-    updater = Updater(fleet, recipe, TrainingState.begin(fleet.matrix_NW))
-    data = TrainingData(task, DATA, 1)
-    for step in range(recipe.steps):
-        batch = Batch.of(collate([data.slice(step * 16, 16)], 0, 22), 0, fleet.device)
-        updater.step(batch, None, torch.tensor([5e-3]), torch.tensor(corrections(recipe, step)))
+    train(fleet, recipe, TrainingData(task, DATA, 1), row_width=22)
     sequences = make_test_set(task, DATA)
     batch = Batch.of(collate([sequences], 0, 40), 0, fleet.device)  # two of the shorter ones in a row
     outcomes = judge(fleet.predictions(fleet.matrix_NW, batch)[0].numpy(), sequences, END)
@@ -129,11 +134,7 @@ def test_what_follows_the_first_error_is_all_that_is_generated(monkeypatch: pyte
     fleet = Fleet(build(config, task.vocabulary.rows, [{"name": "none"}], Lengths(120, 120)), 1, torch.device("cpu"))
     fleet.initialize([1])
     untrained = fleet.matrix_NW.clone()
-    updater = Updater(fleet, recipe, TrainingState.begin(fleet.matrix_NW))
-    examples = TrainingData(task, data, 1)
-    for step in range(recipe.steps):
-        batch = Batch.of(collate([examples.slice(step * 16, 16)], 0, 64), 0, fleet.device)
-        updater.step(batch, None, torch.tensor([3e-3]), torch.tensor(corrections(recipe, step)))
+    train(fleet, recipe, TrainingData(task, data, 1), row_width=64)
     sequences = make_test_set(task, data)
     batch = Batch.of(collate([sequences], 0, 64), 0, fleet.device)
     asked: list[int] = []

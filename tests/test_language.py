@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import INTERPRETED
+from conftest import INTERPRETED, changed
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -81,13 +81,7 @@ def small(**changes: Any) -> LanguageSettings:
         "data": {"context": 32, "vocabulary": 320, "validation_tokens": 512},
         "training": {"tokens": 24 * 256, "batch_tokens": 256, "learning_rate": 0.01, "validations": 3},
     }
-    for name, value in changes.items():
-        section, _, key = name.partition("__")
-        if key:
-            table[section][key] = value
-        else:
-            table[section] = value
-    return settings_from(table)
+    return settings_from(changed(table, changes))
 
 
 def train(corpus: Path, out: Path, settings: LanguageSettings, **options: Any) -> bool:

@@ -224,6 +224,12 @@ def test_nobody_asks_what_a_class_overrides_or_changes_it() -> None:
                     assert not (made and getattr(side.value.func, "id", "") == "type"), f"{path}:{node.lineno}"
 
 
+def test_every_table_is_the_one_table() -> None:
+    """What is shown is built once and drawn by the renderers: nobody else makes tables for a terminal."""
+    users = [path for path in PACKAGE.rglob("*.py") if "rich.table" in path.read_text()]
+    assert users == [PACKAGE / "report/terminal/table.py"]
+
+
 def test_every_module_says_what_it_is() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text()

@@ -118,15 +118,20 @@ DAMAGED: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [*MEANT, *DAMAGED])
-def test_the_state_before_is_taken(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "state.safetensors"
-    saved(path, 5)
+def damaged(path: Path, kind: str) -> None:
+    """A state of step 9 that must not be taken."""
     saved(path, 9)
     if kind in MEANT:
         rewrite(path, MEANT[kind])
     else:
         DAMAGED[kind](path)
+
+
+@pytest.mark.parametrize("kind", [*MEANT, *DAMAGED])
+def test_the_state_before_is_taken(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "state.safetensors"
+    saved(path, 5)
+    damaged(path, kind)
     state = TrainingState.begin(torch.zeros(2, 4))
     warning = state.restore(path, steps=100)
     assert warning and "resuming from step 5 of the state before it" in warning and "\n" not in warning
@@ -136,11 +141,7 @@ def test_the_state_before_is_taken(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", [*MEANT, *DAMAGED])
 def test_without_a_good_state_nothing_is_taken(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "state.safetensors"
-    saved(path, 9)
-    if kind in MEANT:
-        rewrite(path, MEANT[kind])
-    else:
-        DAMAGED[kind](path)
+    damaged(path, kind)
     state = TrainingState.begin(torch.zeros(2, 4))
     with pytest.raises(RunError, match=r"no good state is before it; delete .* to train again"):
         state.restore(path, steps=100)

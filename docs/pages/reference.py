@@ -7,12 +7,12 @@ code writes them. Commands are read from the command line's own parser.
 import ast
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import typer
+from writing import write_changed
 
 import lengthwise
 from lengthwise.cli.main import app
@@ -187,12 +187,5 @@ def contents() -> dict[Path, str]:
     return {ROOT / "docs/reference.md": reference_page(), ROOT / "docs/commands.md": commands_page()}
 
 
-def main() -> None:
-    changed = {file: text for file, text in contents().items() if not file.exists() or file.read_text() != text}
-    for file, text in changed.items():
-        file.write_text(text)
-    print("\n".join(f"wrote {file.relative_to(ROOT)}" for file in changed) or "nothing changed")
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    write_changed(contents(), ROOT)

@@ -9,7 +9,6 @@ that the rows do not; a number that is no result (a setting, a date, a time that
 
 import csv
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import Any
 
 import jinja2
 import numpy as np
+from writing import write_changed
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.choice import read_encoding, words_of
@@ -756,12 +756,5 @@ def contents() -> dict[Path, str]:
     return pages | {ROOT / "docs/pictures" / name: picture(name) for name in PICTURES}
 
 
-def main() -> None:
-    changed = {file: text for file, text in contents().items() if not file.exists() or file.read_text() != text}
-    for file, text in changed.items():
-        file.write_text(text)
-    print("\n".join(f"wrote {file.relative_to(ROOT)}" for file in changed) or "nothing changed")
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    write_changed(contents(), ROOT)

@@ -1,6 +1,5 @@
 """The `lengthwise analyze` commands: parses and calls; imports nothing heavy before a command runs."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,10 +7,9 @@ import typer
 
 from lengthwise.cli import completion
 from lengthwise.cli.app import App
-from lengthwise.cli.following import after_analysis
 from lengthwise.cli.names import require_parts
 from lengthwise.cli.options import AsJson, AtCheckpoint, Checkpoint
-from lengthwise.cli.printing import console, messages, say
+from lengthwise.cli.printing import messages, print_tables
 
 if TYPE_CHECKING:
     from lengthwise.analysis.analyses import Analysis
@@ -185,13 +183,4 @@ def _analysis(**wanted: Any) -> "Analysis":
 
 
 def _show(analysis: "Analysis", tables: "list[Table]", as_json: bool) -> None:
-    from lengthwise.report.terminal.table import to_terminal
-
-    if as_json:
-        console.print_json(json.dumps(analysis.rows))
-        return
-    for table in tables:
-        console.print(to_terminal(table))
-        console.print()
-    say(f"Rows in {analysis.folder.path}")
-    after_analysis(messages, analysis.wanted.runs, analysis.wanted.out)
+    print_tables(tables, analysis.rows, as_json)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from lengthwise import registry
 from lengthwise.cli import completion
@@ -14,9 +13,10 @@ from lengthwise.cli.following import after_dataset
 from lengthwise.cli.names import require_task
 from lengthwise.cli.options import AsJson, Settings
 from lengthwise.cli.paths import named_path
-from lengthwise.cli.printing import console, messages, plain, say
+from lengthwise.cli.printing import console, messages, plain, print_tables, say
 from lengthwise.errors import UserError
 from lengthwise.listing import component_rows, encoding_rows, study_rows, task_rows
+from lengthwise.report.model.table import Cell, Column, Table, TableRow, Words, text_cell
 
 
 class Listed(StrEnum):
@@ -38,26 +38,30 @@ def list_command(what: Annotated[Listed, typer.Argument(help="What to list.")], 
         "extensions": lambda: component_rows(registry.extensions),
         "studies": study_rows,
     }[what.value]()
-    if as_json:
-        console.print_json(json.dumps(rows))
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    shown = [key for key in ("name", "train", "test", "runs", "summary") if rows and key in rows[0]]
-    for key in shown:
-        table.add_column(key, no_wrap=key != "summary", overflow="fold")
-    for row in rows:
-        *cells, summary = (plain(str(row[key])) for key in shown)
-        table.add_row(*cells, summary + "".join(f" [dim]({plain(note)})[/dim]" for note in _notes(row)))
-    console.print(table)
-    if any(row.get("steps") for row in rows):
-        console.print("\n(steps): with `--scratchpad full`, `minimal` or parts such as `input+output`", style="dim")
+    print_tables([_listed(rows)], rows, as_json)
 
 
-def _notes(row: dict[str, Any]) -> list[str]:
+def _listed(rows: list[dict[str, Any]]) -> Table:
+    shown = [key for key in ("name", "train", "test", "runs") if rows and key in rows[0]]
+    columns = [
+        *(Column(key, "right" if key == "runs" else "left") for key in shown),
+        Column("summary", "left", wide=True),
+    ]
+    lines = [
+        TableRow((*(text_cell(str(row[key])) for key in shown), Cell((Words(row["summary"]), *_remarks(row)))))
+        for row in rows
+    ]
+    steps = "(steps): with `--scratchpad full`, `minimal` or parts such as `input+output`"
+    notes = (steps,) if any(row.get("steps") for row in rows) else ()
+    return Table("", "", tuple(columns), tuple(lines), notes, names=len(shown))
+
+
+def _remarks(row: dict[str, Any]) -> list[Words]:
     """What stands behind the summary of a listed thing."""
     settings = ", ".join(f"{name}={value}" for name, value in row.get("settings", {}).items())
     command = f"run by `lengthwise {row['command']}`" if row.get("command", "run") != "run" else ""
-    return [note for note in (settings, "steps" if row.get("steps") else "", command) if note]
+    found = (settings, "steps" if row.get("steps") else "", command)
+    return [Words(f" ({each})", "quiet") for each in found if each]
 
 
 def sample(

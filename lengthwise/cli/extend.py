@@ -1,6 +1,5 @@
 """The `lengthwise extend` commands that measure and fit one model; they import nothing heavy before they run."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +38,7 @@ from lengthwise.cli.extend_studies import compare_command, report_command, study
 from lengthwise.cli.following import say_next
 from lengthwise.cli.names import require_extensions
 from lengthwise.cli.options import AsJson, Dtype
-from lengthwise.cli.printing import console, messages, say
+from lengthwise.cli.printing import messages, print_tables, say
 from lengthwise.errors import UserError
 
 if TYPE_CHECKING:
@@ -230,15 +229,9 @@ def _extending(
 
 def _show(extending: "Extending", tables: "list[Table]", out: Path | None, as_json: bool) -> None:
     from lengthwise.context_extension.extending import keep
-    from lengthwise.report.terminal.table import to_terminal
 
     keep(extending.rows, out)
-    if as_json:
-        console.print_json(json.dumps(extending.rows))
-        return
-    for table in tables:
-        console.print(to_terminal(table))
-        console.print()
+    print_tables(tables, extending.rows, as_json)
 
 
 extend_app = App(

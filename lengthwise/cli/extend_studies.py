@@ -1,6 +1,5 @@
 """The `lengthwise extend` commands that measure many lines: compare, study, report."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +24,7 @@ from lengthwise.cli.extend_options import (
 from lengthwise.cli.following import say_next
 from lengthwise.cli.names import require_extension_study, require_extensions
 from lengthwise.cli.options import AsJson, Dtype
-from lengthwise.cli.printing import console, messages, say
+from lengthwise.cli.printing import messages, print_tables, say
 from lengthwise.errors import UserError
 
 Depths = Annotated[int, typer.Option(min=1, help="Depths of the passkey, from 0 to 100 %.")]
@@ -161,21 +160,16 @@ def _show(tables: list[Path], out: Path, as_json: bool) -> None:
     from lengthwise.context_extension.tables import extension_markdown, extension_tables
     from lengthwise.records.files import write_text
     from lengthwise.report.model.context_extension import load_extension_tables
-    from lengthwise.report.terminal.table import to_terminal
 
     groups = load_extension_tables(tables)
     write_text(out / "table.md", extension_markdown(groups))
-    if as_json:
-        rows: list[dict[str, Any]] = [
-            {"study": group.title, "kind": kind, **row}
-            for group in groups
-            for kind in ("perplexity", "passkey", "heads")
-            for row in getattr(group, kind)
-        ]
-        console.print_json(json.dumps(rows))
-        return
-    for table in extension_tables(groups):
-        console.print(to_terminal(table))
-        console.print()
-    say(f"Rows in {out}")
-    say_next(messages, ["lengthwise", "extend", "report", out])
+    rows: list[dict[str, Any]] = [
+        {"study": group.title, "kind": kind, **row}
+        for group in groups
+        for kind in ("perplexity", "passkey", "heads")
+        for row in getattr(group, kind)
+    ]
+    print_tables(extension_tables(groups), rows, as_json)
+    if not as_json:
+        say(f"Rows in {out}")
+        say_next(messages, ["lengthwise", "extend", "report", out])

@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from lengthwise.cli import completion
 from lengthwise.cli.app import App
 from lengthwise.cli.following import after_training, say_next
-from lengthwise.cli.printing import console, messages, say, warn
+from lengthwise.cli.printing import console, messages, print_tables, say, warn
 from lengthwise.door import visible
+from lengthwise.report.model.table import Column, Table, TableRow, text_cell
 
 if TYPE_CHECKING:
     from lengthwise.runtime import Listener
 
 language_app = App(help="Train language models on a corpus of documents.")
 
+FACTS = 18
+"""Letters before what is said of a run."""
 Size = Annotated[int | None, typer.Option(min=1, help="Instead of the size's own.")]
 
 
@@ -125,17 +126,18 @@ def info_command(
     if as_json:
         console.print_json(json.dumps({"run": description, "training": rows, "finished": finished}))
         return
-    console.print(_facts(description, rows, finished))
-    losses = [row for row in rows if "validation_loss" in row]
+    for name, fact in _facts(description, rows, finished).items():
+        say(f"{name:{FACTS}}{visible(fact, 2000)}")
+    losses = [
+        TableRow((text_cell(f"{row['step']:,}"), text_cell(f"{row['validation_loss']:.4f}")))
+        for row in rows
+        if "validation_loss" in row
+    ]
     if losses:
-        table = Table("step", "validation loss", box=None, header_style="bold", pad_edge=False)
-        for row in losses:
-            table.add_row(f"{row['step']:,}", f"{row['validation_loss']:.4f}")
-        console.print()
-        console.print(table)
+        print_tables([Table("", "", (Column("step"), Column("validation loss")), tuple(losses))], rows, as_json=False)
 
 
-def _facts(description: dict[str, Any], rows: list[dict[str, Any]], finished: dict[str, Any] | None) -> Table:
+def _facts(description: dict[str, Any], rows: list[dict[str, Any]], finished: dict[str, Any] | None) -> dict[str, str]:
     model, data = description["settings"]["model"], description["settings"]["data"]
     done = max((row["step"] for row in rows), default=0)
     splits = description["corpus"]["splits"]
@@ -146,17 +148,14 @@ def _facts(description: dict[str, Any], rows: list[dict[str, Any]], finished: di
         "corpus": description["corpus"]["corpus"],
         **{split: f"{n['documents']:,} documents, {n['tokens']:,} tokens" for split, n in splits.items()},
         "context": f"{data['context']} tokens",
-        "key-recall rows": f"{data['passkey_share']:.1%}",
+        "passkey rows": f"{data['passkey_share']:.1%}",
         "budget": f"{description['settings']['training']['tokens']:,} tokens, {description['epochs']:.2f} epochs",
         "steps": f"{done:,} of {description['steps']:,}" + (" (finished)" if finished else ""),
     }
     if finished:
         speed = finished["tokens"] / max(finished["seconds"], 1e-9)
         facts["speed"] = f"{speed:,.0f} tokens/s on {description['hardware']['device']} x {finished['processes']}"
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, fact in facts.items():
-        table.add_row(f"[bold]{name}[/bold]", escape(visible(fact, 2000)))
-    return table
+    return facts
 
 
 def _is_first() -> bool:

@@ -1,6 +1,13 @@
 """Where commands print: results to stdout, what is said besides to stderr."""
 
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:
+    from lengthwise.report.model.table import Table
 
 console = Console()
 messages = Console(stderr=True)
@@ -18,6 +25,18 @@ def warn(text: str) -> None:
 def plain(text: str) -> str:
     """Text in which nothing is markup."""
     return text.replace("[", "\\[")
+
+
+def print_tables(tables: "Iterable[Table]", rows: Any, as_json: bool) -> None:
+    """Tables for people, or the rows that they show for programs."""
+    from lengthwise.report.terminal.table import to_terminal
+
+    if as_json:
+        console.print_json(json.dumps(rows))
+        return
+    for table in tables:
+        console.print(to_terminal(table))
+        console.print()
 
 
 def print_each(*things: RenderableType) -> None:

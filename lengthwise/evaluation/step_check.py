@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise.errors import first_line
 from lengthwise.evaluation.generate import side_by_side
 from lengthwise.evaluation.room import Room
 from lengthwise.model.decoder import Decoder
@@ -53,12 +54,6 @@ def distance(logits_BV: Tensor, expected_BV: Tensor) -> float:
     spread = (expected_BV - expected_BV.mean(dim=-1, keepdim=True)).norm() + 1e-3 * expected_BV.norm()
     apart = float((logits_BV - expected_BV).norm() / spread)
     return 0.0 if np.isnan(apart) else apart
-
-
-def first_line(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]
 
 
 def _likeliest(logits_BV: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
+from lengthwise.errors import first_line
+
 
 class StepGraphs:
     """Falls back to launching kernel by kernel where PyTorch cannot capture, and says so once."""
@@ -64,11 +66,6 @@ class StepGraphs:
             raise
         except Exception as error:
             self.captures = False
-            self.note(f"cannot capture steps of generation here, so they are slower ({_first_line(error)})")
+            self.note(f"cannot capture steps of generation here, so they are slower ({first_line(error)})")
             return None
         return graph
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]

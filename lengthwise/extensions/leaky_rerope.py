@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.errors import UserError
 from lengthwise.extensions.remapping import Elsewhere, Remapping
 
 
@@ -17,6 +15,7 @@ class LeakyRerope(Remapping):
 
     name = "leaky-rerope"
     fractional = True
+    below_trained = "window"
 
     @dataclass(frozen=True)
     class Config:
@@ -33,14 +32,6 @@ class LeakyRerope(Remapping):
 
     def reach(self, trained_context: int) -> int:
         return int((trained_context - self.config.window) * self.config.factor + self.config.window)
-
-    def check(self, contribution: Contribution, geometry: Geometry) -> None:
-        super().check(contribution, geometry)
-        if self.config.window >= geometry.trained_context:
-            raise UserError(
-                f"the window of leaky-rerope must be below the trained length {geometry.trained_context}, "
-                f"not {self.config.window}"
-            )
 
     def elsewhere(self, layout: AttentionLayout, geometry: Geometry) -> list[Elsewhere]:
         window, factor = self.config.window, self.config.factor

@@ -50,6 +50,8 @@ class Remapping(Extension):
     """Whether some keys are not seen."""
     fractional: ClassVar[bool] = False
     """Whether positions may lie between whole ones."""
+    below_trained: ClassVar[str] = ""
+    """The setting that must be below the trained length, if there is one."""
 
     def elsewhere(self, layout: AttentionLayout, geometry: Geometry) -> Sequence[Elsewhere]:
         """Where pairs stand that do not stay; what is said last holds."""
@@ -80,6 +82,12 @@ class Remapping(Extension):
         if self.hides and isinstance(scale, Tensor) and scale.ndim > 1 and scale.shape[-2] > 1:
             raise UserError(
                 f"{self.name} hides keys, and this model scales its logits by how many a query sees, or by its position"
+            )
+        value = getattr(self.config, self.below_trained) if self.below_trained else 0
+        if value >= geometry.trained_context:
+            raise UserError(
+                f"the {self.below_trained} of {self.name} must be below the trained length "
+                f"{geometry.trained_context}, not {value}"
             )
 
     def extend(self, contribution: Contribution, layout: AttentionLayout, geometry: Geometry) -> Contribution:

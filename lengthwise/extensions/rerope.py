@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.errors import UserError
 from lengthwise.extensions.remapping import Elsewhere, Remapping
 
 
@@ -19,6 +17,7 @@ class Rerope(Remapping):
     """
 
     name = "rerope"
+    below_trained = "window"
 
     @dataclass(frozen=True)
     class Config:
@@ -30,14 +29,6 @@ class Rerope(Remapping):
                 raise ValueError(f"window must be 1 or more, not {self.window}")
 
     config: Config
-
-    def check(self, contribution: Contribution, geometry: Geometry) -> None:
-        super().check(contribution, geometry)
-        if self.config.window >= geometry.trained_context:
-            raise UserError(
-                f"the window of rerope must be below the trained length {geometry.trained_context}, "
-                f"not {self.config.window}"
-            )
 
     def elsewhere(self, layout: AttentionLayout, geometry: Geometry) -> list[Elsewhere]:
         query_BT = torch.full_like(layout.query_positions_BT, self.config.window)

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.errors import UserError
 from lengthwise.extensions.remapping import Elsewhere, Remapping
 
 
@@ -13,6 +11,7 @@ class SelfExtend(Remapping):
     """Keeps distances within a window and counts those beyond it in groups: they stay within the trained ones."""
 
     name = "self-extend"
+    below_trained = "window"
 
     @dataclass(frozen=True)
     class Config:
@@ -33,14 +32,6 @@ class SelfExtend(Remapping):
 
     def reach(self, trained_context: int) -> int:
         return (trained_context - self.config.window) * self.config.group + self.config.window
-
-    def check(self, contribution: Contribution, geometry: Geometry) -> None:
-        super().check(contribution, geometry)
-        if self.config.window >= geometry.trained_context:
-            raise UserError(
-                f"the window of self-extend must be below the trained length {geometry.trained_context}, "
-                f"not {self.config.window}"
-            )
 
     def elsewhere(self, layout: AttentionLayout, geometry: Geometry) -> list[Elsewhere]:
         group, window = self.config.group, self.config.window

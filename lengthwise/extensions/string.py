@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Geometry
 from lengthwise.encodings.layout import AttentionLayout
-from lengthwise.errors import UserError
 from lengthwise.extensions.remapping import Elsewhere, Remapping
 
 
@@ -17,6 +15,7 @@ class String(Remapping):
     """
 
     name = "string"
+    below_trained = "offset"
 
     @dataclass(frozen=True)
     class Config:
@@ -33,14 +32,6 @@ class String(Remapping):
 
     def reach(self, trained_context: int) -> int:
         return trained_context + self.config.offset - self.config.window
-
-    def check(self, contribution: Contribution, geometry: Geometry) -> None:
-        super().check(contribution, geometry)
-        if self.config.offset >= geometry.trained_context:
-            raise UserError(
-                f"the offset of string must be below the trained length {geometry.trained_context}, "
-                f"not {self.config.offset}"
-            )
 
     def elsewhere(self, layout: AttentionLayout, geometry: Geometry) -> list[Elsewhere]:
         offset, window = self.config.offset, self.config.window

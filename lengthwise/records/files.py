@@ -100,14 +100,7 @@ def parse_row(line: str, where: str, schema: Schema | None = None) -> dict[str, 
     """One line; `where`: of which file."""
     if schema is not None:
         return schema.checked(parse_json(line, where), where)
-    refuse_deep(line, where)
-    try:
-        found = json.loads(line)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise RunError(f"{where} is not a row of JSON; {REMEDY}")
-    return found
+    return _parsed(line, where, "is not a row of JSON")
 
 
 def read_json(path: Path, schema: Schema | None = None) -> dict[str, Any]:
@@ -115,13 +108,18 @@ def read_json(path: Path, schema: Schema | None = None) -> dict[str, Any]:
     text = read_present(path)
     if schema is not None:
         return schema.checked(parse_json(text, str(path)), str(path))
-    refuse_deep(text, str(path))
+    return _parsed(text, str(path), "is damaged")
+
+
+def _parsed(text: str, where: str, otherwise: str) -> dict[str, Any]:
+    """A table that no schema is there for; `otherwise`: what is said of a text that is none."""
+    refuse_deep(text, where)
     try:
         found = json.loads(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise RunError(f"{path} is damaged; {REMEDY}")
+        raise RunError(f"{where} {otherwise}; {REMEDY}")
     return found
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from lengthwise.data.examples import Column, Part
-from lengthwise.tasks.parity import LISTED, all_bits
-from lengthwise.tasks.task import Span, Task
+from lengthwise.tasks.bits import Bits
+from lengthwise.tasks.task import Span
 
 
-class Majority(Task):
+class Majority(Bits):
     """Whether n bits, drawn independently, have more ones than zeros; a tie is `0`.
 
     Examples:
@@ -26,12 +26,6 @@ class Majority(Task):
 
     def symbols(self) -> Iterable[str]:
         return ["Majority:", "[SEP]", "0", "1"]
-
-    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
-        return self.columns(generator.integers(2, size=(count, length), dtype=np.int32))
-
-    def every(self, length: int) -> list[Column] | None:
-        return self.columns(all_bits(length)) if length <= LISTED else None
 
     def chance(self, length: int) -> float:
         """A coin. Where n is even, always `0` is right more often, because of the ties: 0.59 of the time at 20."""

@@ -8,19 +8,13 @@ import numpy as np
 from lengthwise.data.examples import STEP_PARTS, Column, Part
 from lengthwise.data.scratchpad import Step, step_columns, with_steps
 from lengthwise.tasks.addition import ANSWER, COMMA, STOP, Numbers
+from lengthwise.tasks.bits import Bits
 from lengthwise.tasks.task import Span
 
 QUESTION = "Is the number of 1's even in the sequence"
-LISTED = 12
-"""Up to this length all strings are listed: 4,096."""
 
 
-def all_bits(length: int) -> np.ndarray:
-    """Every string of so many bits, in order."""
-    return np.arange(2**length)[:, None] >> np.arange(length - 1, -1, -1) & 1
-
-
-class Parity(Numbers):
+class Parity(Bits, Numbers):
     """Whether n bits, drawn independently, have an even number of ones.
 
     Examples:
@@ -48,12 +42,6 @@ class Parity(Numbers):
         answer = (*ANSWER.split(), "Yes", "No", STOP)
         own = [*QUESTION.split(), "[", "]", COMMA, "?", "0", "1", *answer, "**", "par", "=", "par:"]
         return with_steps(own, self.step_parts)
-
-    def draw(self, length: int, count: int, generator: np.random.Generator) -> list[Column]:
-        return self.columns(generator.integers(2, size=(count, length), dtype=np.int32))
-
-    def every(self, length: int) -> list[Column] | None:
-        return self.columns(all_bits(length)) if length <= LISTED else None
 
     def chance(self, length: int) -> float:
         return 0.5

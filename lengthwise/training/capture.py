@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.data.vocabulary import Vocabulary
+from lengthwise.errors import first_line
 from lengthwise.kernels import adamw as optimizer_kernel
 from lengthwise.kernels.dropout import place_keys
 from lengthwise.kernels.side_stream import on_side_stream, working
@@ -260,7 +261,7 @@ class CapturedUpdater(Updater):
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            self.note(f"cannot capture steps here, so they are slower ({_first_line(error)})")
+            self.note(f"cannot capture steps here, so they are slower ({first_line(error)})")
             self.launch_only()
             return
         finally:
@@ -271,8 +272,3 @@ class CapturedUpdater(Updater):
 def _rounded_rows(rows_K: np.ndarray) -> np.ndarray:
     unit_K = np.maximum(1, rows_K // ROUNDED_ROWS)
     return -(-rows_K // unit_K) * unit_K
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:200]

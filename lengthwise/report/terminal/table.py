@@ -12,6 +12,9 @@ from rich.text import Text
 
 from lengthwise.report.model.table import Cell, Table, Tone, heading_lines, widest
 
+LEAST_WORDS = 24
+"""Letters that a column of words needs to be read; with less room it goes on below the others."""
+
 
 class PlainTable(RichTable):
     """A table whose columns are as wide as what is in them.
@@ -22,6 +25,8 @@ class PlainTable(RichTable):
 
     names = 1
     """Columns from the left that name the rows."""
+    wide: frozenset[int] = frozenset()
+    """Columns of words that may take several lines, so that the others stay as they are, beside them."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title and caption have the width of the console, not that of the table; without rows they are all."""
@@ -41,6 +46,10 @@ class PlainTable(RichTable):
         if options.max_width - 1 <= sum(widths) - 1 <= options.max_width:
             # One part is worth more than its margins.
             yield self._part(list(range(len(widths))), widths, fits=True, margins=False)
+            return
+        others = sum(width for number, width in enumerate(widths) if number not in self.wide)
+        if self.wide and options.max_width - others >= LEAST_WORDS * len(self.wide):
+            yield self._part(list(range(len(widths))), widths, fits=False)
             return
         named = range(min(self.names, len(widths)))
         # Names that take more than half of the console, or several columns more than three quarters, are folded: the
@@ -68,8 +77,9 @@ class PlainTable(RichTable):
         part.show_edge = margins
         for number in chosen:
             column = self.columns[number]
-            width = widths[number] - 1 if fits else None
-            part.add_column(column.header, justify=column.justify, overflow="fold", width=width, no_wrap=fits)
+            stays = fits or (bool(self.wide) and number not in self.wide)
+            width = widths[number] - 1 if stays else None
+            part.add_column(column.header, justify=column.justify, overflow="fold", width=width, no_wrap=stays)
         for row, *cells in zip(self.rows, *(self.columns[i].cells for i in chosen), strict=True):
             part.add_row(*cells, style=row.style, end_section=row.end_section)
         return part
@@ -89,6 +99,7 @@ def to_terminal(table: Table) -> "PlainTable":
     """As wide as what is in it; a heading takes several lines rather than a wider column."""
     shown = table.shown(details=False)
     drawn = plain_table(table.title, table.names)
+    drawn.wide = frozenset(number for number, column in enumerate(shown.columns) if column.wide)
     cells = [
         [_text(row.cells[i], table.heat) for row in shown.rows if not row.heads] for i in range(len(shown.columns))
     ]
