@@ -32,6 +32,16 @@ def test_dependencies_point_down() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_every_module_has_its_place_among_the_dependencies() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    named = {name.strip() for layer in layers for name in layer.split(":")}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[-1] != "__init__":
+            assert named & {".".join(parts[:count]) for count in range(2, len(parts) + 1)}, path
+
+
 def test_readme_tree_is_the_real_tree() -> None:
     (tree,) = blocks("text")
     named = {line.split()[0].rstrip("/") for line in tree.splitlines()[1:]}
