@@ -25,8 +25,6 @@ LARGEST = 2**20
 YOUNGER = "younger"
 """Among a field's metadata: the setting is younger than runs that people have. Tables leave it out where it is its
 default, so that those runs keep their names and their folders can be gone on with."""
-SHORT_NAMES = words.SETTINGS
-"""What people write for short."""
 
 
 def read(cls: type[T], table: Mapping[str, Any], where: str) -> T:
@@ -58,10 +56,16 @@ def read_value(cls: type, name: str, value: Any, where: str) -> Any:
 
 def in_full(table: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """A table in which settings have their whole names: `lr` is `learning_rate`."""
-    for short, name in SHORT_NAMES.items():
-        if short in table and name in table:
-            raise UserError(f"{_join(where, short)} and {_join(where, name)} are the same setting; give one of them")
-    return {SHORT_NAMES.get(key, key): value for key, value in table.items()}
+    said: dict[str, str] = {}
+    for key in table:
+        if (other := said.setdefault(whole_name(key), key)) != key:
+            raise UserError(f"{_join(where, other)} and {_join(where, key)} are the same setting; give one of them")
+    return {whole_name(key): value for key, value in table.items()}
+
+
+def whole_name(setting: str) -> str:
+    """What people write for short, in any case, by its whole name; all else as it is."""
+    return words.SETTINGS.get(setting.lower(), setting)
 
 
 def table(instance: Any) -> dict[str, Any]:
@@ -104,7 +108,8 @@ def override(settings: dict[str, Any], assignments: Iterable[str]) -> dict[str, 
             target = target.setdefault(key, {})
             if not isinstance(target, dict):
                 raise UserError(f"{shown}: {visible(key, 60)!r} is not a table of settings")
-        target.pop(SHORT_NAMES.get(keys[-1], ""), None)  # the whole name, which the file may have
+        if (whole := whole_name(keys[-1])) != keys[-1]:
+            target.pop(whole, None)  # which the file may have
         target[keys[-1]] = value
         door.refuse_odd({path: value}, "--set")
     return result

@@ -78,7 +78,7 @@ def flat(table: Any) -> dict[str, Any]:
 def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, values in table.items():
         path, dot, last = f"{before}{key}".rpartition(".")
-        name = path + dot + configuration.SHORT_NAMES.get(last, last)
+        name = path + dot + configuration.whole_name(last)
         if isinstance(values, Mapping):
             yield from _flat(values, f"{name}.")
         else:

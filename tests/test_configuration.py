@@ -266,7 +266,8 @@ def test_rope_is_never_answered_with_none() -> None:
 
 
 def test_lr_is_the_learning_rate() -> None:
-    assert load_study("quickstart", ["training.lr=0.5"]).training.learning_rate == 0.5
+    for name in ("lr", "LR", "Lr"):
+        assert load_study("quickstart", [f"training.{name}=0.5"]).training.learning_rate == 0.5
     with pytest.raises(UserError, match=r"training.lr and training.learning_rate are the same setting"):
         study_from({**small_table(), "training": {"lr": 1.0, "learning_rate": 2.0}})
     task = {"name": "copy.repeat", "lr": 0.25}

@@ -17,7 +17,6 @@ import typer
 
 from lengthwise import registry, words
 from lengthwise.cli.main import app
-from lengthwise.configuration import SHORT_NAMES
 from lengthwise.encodings.card import CardKind
 from lengthwise.encodings.choice import read_encoding
 from lengthwise.encodings.contribution import Contribution, Scores
@@ -189,7 +188,7 @@ def test_the_page_of_studies_names_every_alias() -> None:
     text = (ROOT / "docs/adding-a-study.md").read_text().split("\n## Other names")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`.*?`) \| `(.*?)`", text, flags=re.MULTILINE)
     said = {alias: name for aliases, name in rows for alias in re.findall(r"`(.*?)`", aliases)}
-    assert said == {**words.ENCODINGS, **words.EXTENSIONS, **words.TASKS, **words.MIXERS, **SHORT_NAMES}
+    assert said == {**words.ENCODINGS, **words.EXTENSIONS, **words.TASKS, **words.MIXERS, **words.SETTINGS}
 
 
 def test_the_page_of_studies_names_every_scratchpad_and_every_task_with_steps() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from lengthwise import words
-from lengthwise.configuration import SHORT_NAMES
+from lengthwise.configuration import whole_name
 from lengthwise.errors import UserError, nearest
 from lengthwise.records.points import short_names, written
 
@@ -64,7 +64,7 @@ def named(value: str, key: str, known: Iterable[str]) -> str:
 def _key(said: str, known: list[str]) -> str:
     """An axis may be named for short: `layers` for `model.layers`, `lr` for `training.learning_rate`."""
     section, dot, name = said.rpartition(".")
-    said = section + dot + SHORT_NAMES.get(name, name)
+    said = section + dot + whole_name(name)
     by_short = {short: axis for axis, short in short_names(key for key in known if key not in USUAL).items()}
     if said in known or said in by_short:
         return said if said in known else by_short[said]
