@@ -38,7 +38,7 @@ def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-SPREAD = 8
+SPREAD = 4
 """Of a test with more sets of parameters than this, `make test-fast` takes about so many, spread evenly."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import slow
 from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
@@ -44,8 +45,8 @@ def attention_of(rows: str) -> str:
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("encoding", ["none", "rotary"])
-@pytest.mark.parametrize("loss", ["whole", "chunks"])
+@pytest.mark.parametrize("encoding", [slow("none"), "rotary"])
+@pytest.mark.parametrize("loss", [slow("whole"), "chunks"])
 def test_the_plain_loop_trains_the_same_model(
     monkeypatch: pytest.MonkeyPatch, encoding: str, rows: str, loss: Any
 ) -> None:

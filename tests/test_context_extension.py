@@ -173,6 +173,7 @@ def test_rows_read_together_or_alone_are_the_same(nope: LoadedModel, monkeypatch
     assert alone.loss == pytest.approx(together.loss, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_loss_by_position_has_the_same_mean(nope: LoadedModel) -> None:
     targets = choose_targets(nope.documents("test"), [40], count=4, scored=40)
     rows = loss_by_position(nope.extended([], 40), targets, 40, bins=5)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import slow
 from decoding_cases import CONFIGS, MET, ROWS, Ends, ends_apart, gaps, model_of, prompts_of
 from recorded_graphs import RecordedGraph, as_on_a_gpu, record
 from test_encoding_contract import TABLES, label
@@ -87,21 +88,25 @@ SCHEDULES: dict[str, Any] = {
 
 
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(
+    "name", [slow(name) if name in ("path-fox", "several methods") else name for name in SCHEDULES]
+)
 def test_every_schedule_writes_the_same(name: str) -> None:
     layers = read_encoding(SCHEDULES[name]).resolved().layers
     assert_both_ways(model_of(layers, replace(LLAMA, layers=4)))
 
 
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("name", [*registry.mixers.names()])
+@pytest.mark.parametrize(
+    "name", [slow(name) if name in ("mamba2", "rwkv7") else name for name in registry.mixers.names()]
+)
 def test_every_mixer_writes_the_same(name: str) -> None:
     """Alone, with nothing but its state."""
     assert_both_ways(model_of([{"name": name}], LLAMA))
 
 
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("name", ["rotary", "fox", "rwkv7"])
+@pytest.mark.parametrize("name", ["rotary", slow("fox"), slow("rwkv7")])
 def test_loops_write_the_same(name: str) -> None:
     assert_both_ways(model_of([{"name": name}], CONFIGS["looped"]))
 

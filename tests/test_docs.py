@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from conftest import slow
 
 from lengthwise import registry, words
 from lengthwise.cli.main import app
@@ -322,7 +323,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.parametrize("kind", [kind if kind == "later tokens" else slow(kind) for kind in ERRORS])
 def test_the_documented_errors_are_what_is_said(tmp_path: Path, kind: str) -> None:
     page = ROOT / "docs/adding-an-encoding.md"
     write_files(page, tmp_path)

@@ -30,6 +30,7 @@ def key_rows(nope: LoadedModel, length: int = 300) -> KeyRows:
     return KeyRows(KeyDocuments(nope.tokenizer, nope.begins), nope.ends, length, seed=3)
 
 
+@pytest.mark.slow
 def test_rows_of_keys_are_full_of_whole_documents(nope: LoadedModel) -> None:
     part = key_rows(nope).part([0, 1, 2, 3])
     assert part.segments_RT is not None and (part.segments_RT > 0).all()

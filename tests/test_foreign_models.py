@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from conftest import small_study
+from conftest import slow, small_study
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from typer.testing import CliRunner
 
@@ -313,7 +313,7 @@ def written_by_hand(model: Any, tokenizer: Any, prompt: str, budget: int) -> tup
     return tokenizer.decode(found), False
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [each if each in ("gpt2", "llama") else slow(each) for each in FAMILIES])
 def test_batches_write_what_each_prompt_alone_leads_to(family: str, tmp_path: Path) -> None:
     tokenizer = byte_tokenizer()
     model = model_of(family, tokenizer)
@@ -419,6 +419,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Path]:
     return folder, load_results(place / "runs").runs[0], place / "model"
 
 
+@pytest.mark.slow
 def test_an_exported_run_has_the_numbers_of_the_run(trained: tuple[Path, Any, Path], tmp_path: Path) -> None:
     _, run, folder = trained
     words = ("evaluate", folder, "--task", "parity", "--count", "40", "--name", "alibi", "--device", "cpu")
@@ -520,7 +521,7 @@ def server() -> Iterator[tuple[str, type[Answers]]]:
     thread.join()
 
 
-@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("chat", [slow(False), True])
 def test_a_server_is_asked(chat: bool, server: tuple[str, type[Answers]], tmp_path: Path) -> None:
     url, handler = server
     words = (

@@ -128,6 +128,7 @@ def test_a_task_with_a_setting_of_its_own_is_not_varied_in_it() -> None:
         study_from(grid_table(tasks=tasks))
 
 
+@pytest.mark.slow
 def test_a_part_is_chosen_by_axes(results: Results) -> None:
     runs = study_from(grid_table()).runs()
     assert {run.model.layers for run in select(runs, "layers=2")} == {2}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+from conftest import slow
 from test_command_line import lengthwise  # noqa: F401
 
 from lengthwise.cli.app import EXIT_CODES, commands_of
@@ -54,7 +55,14 @@ def test_help_shows_the_examples_as_they_are(lengthwise: Call, path: str) -> Non
     assert "…" not in out
 
 
-@pytest.mark.parametrize("line", [line for line in examples() if line.split()[1] not in PARSED])
+@pytest.mark.parametrize(
+    "line",
+    [
+        slow(line) if "run quickstart" in line or "probes" in line else line
+        for line in examples()
+        if line.split()[1] not in PARSED
+    ],
+)
 def test_examples_run(line: str, lengthwise: Call, finished: tuple[Path, Results]) -> None:  # noqa: F811
     words = shlex.split(line)[1:]
     if words[0] == "run":

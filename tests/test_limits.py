@@ -89,6 +89,7 @@ def test_out_of_memory_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         local.run_study(small_study(encodings=["none"]), tmp_path / "other", "cpu")
 
 
+@pytest.mark.slow
 def test_fleets_of_a_cpu_are_as_large_as_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system kills a process that takes more; so it must be known before."""
     long = load_study("scratchpads", ["tasks=[{name='polynomial', scratchpad='full'}]", "encodings=['none']"]).runs()
@@ -104,6 +105,7 @@ def test_fleets_of_a_cpu_are_as_large_as_its_memory(monkeypatch: pytest.MonkeyPa
         limits.refuse_large_step("it", one, 2**30)
 
 
+@pytest.mark.slow
 def test_memory_of_a_step_is_about_what_it_takes() -> None:
     """Of two models, as measured: each of them has states and half its attention weights once for every layer."""
     run = load_study("scratchpads", ["tasks=[{name='addition', scratchpad='full'}]"]).runs()[0]

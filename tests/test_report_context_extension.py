@@ -244,6 +244,7 @@ def test_what_is_not_there_is_not_shown(tmp_path: Path) -> None:
         load_extension_rows(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_tables_and_figures_as_files(folder: Path, tmp_path: Path) -> None:
     def report(*words: str) -> Result:
         return CliRunner().invoke(app, ["extend", "report", str(folder), *words])
@@ -343,6 +344,7 @@ def said(cell: Cell) -> str:
     return " ".join(word.text for words in (cell.words, *(note.words for note in cell.notes)) for word in words)
 
 
+@pytest.mark.slow
 def test_seeds_stand_together_with_their_range(tmp_path: Path) -> None:
     for seed, worse in ((1, 1.0), (2, 1.2), (3, 1.5)):
         write_table(tmp_path / f"study/seed-{seed}/table", seed=seed, worse=worse)
@@ -362,6 +364,7 @@ def test_seeds_stand_together_with_their_range(tmp_path: Path) -> None:
     assert len(rows.uniform["none"]) == 3 and len({fit.seed for fit in rows.fits}) == 3
 
 
+@pytest.mark.slow
 def test_tables_of_other_targets_are_apart_and_said_to_be(tmp_path: Path) -> None:
     write_table(tmp_path / "a", seed=1)
     write_table(tmp_path / "b", seed=2)

@@ -26,6 +26,7 @@ def test_no_module_imports_what_unpickles() -> None:
             assert not {name.split(".")[0] for name in names} & FORBIDDEN, f"{file} imports {names}"
 
 
+@pytest.mark.slow
 def test_arrays_and_weights_are_loaded_without_pickle() -> None:
     seen = 0
     for file, tree in sources():

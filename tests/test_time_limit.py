@@ -106,6 +106,7 @@ def test_time_that_is_up_in_the_middle_costs_nothing(tmp_path: Path, monkeypatch
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_workers_are_asked_to_save_when_the_time_is_up(tmp_path: Path) -> None:
     study = small_study(seeds=[1], training__steps=1_000_000)
     stepped: list[int] = []

@@ -340,6 +340,7 @@ def test_a_piece_that_is_part_of_prompt_and_answer_is_refused(tmp_path: Path) ->
         make_tokens(task, str(tmp_path / "crossing.json")).convert(kept)
 
 
+@pytest.mark.slow
 def test_tasks_of_equal_rows_share_a_fleet(tmp_path: Path) -> None:
     tasks = [{"name": "copy.repeat", "symbols": 200}, "parity"]
     apart, together = (

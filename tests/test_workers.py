@@ -80,6 +80,7 @@ worker.main()
 """A worker that says which device it was given, and works on the CPU."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "given"), [("cuda", ["cuda:0", "cuda:1"]), ("cuda:1", ["cuda:1", "cuda:1"])])
 def test_workers_are_spread_over_all_gpus(
     device: str, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
