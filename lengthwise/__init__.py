@@ -163,7 +163,7 @@ def run(
 def results(*folders: str | Path, only: str = "") -> "NotebookResults":
     """Returns the results of the finished runs in a study's folder, or in a folder that `collect` wrote.
 
-    Of several folders, too; those of different studies are told apart by `study`.
+    Of several folders, too; those of different studies are distinguished by `study`.
 
     `only`: a part of them, such as `task=addition,encoding=none` or `layers=4`.
     """

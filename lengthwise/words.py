@@ -36,7 +36,8 @@ TASKS = {
     "pcfg-set": "pcfg",
 }
 MIXERS = {"gdn": "gated-delta-net"}
-SETTINGS = {"lr": "learning_rate"}
+SETTINGS = {"lr": "learning_rate", "lr_multiplier": "rate"}
+"""`rate` of `t5` keeps its name: it is in the fingerprints and labels of runs that people have."""
 
 MEANT: dict[str, tuple[str, ...]] = {
     # positions

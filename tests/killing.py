@@ -216,7 +216,7 @@ validate_every = 3
 
 
 def make_world(folder: Path) -> Path:
-    """A corpus, twins trained on it, one of them exported, and a study, run and analysed: what the commands read."""
+    """A corpus, a matched pair trained on it, one of it exported; a study, run and analysed: what the commands read."""
     generator = random.Random(0)
     for split, sizes in {"train": (900, 400), "validation": (300, 40), "test": (300,)}.items():
         (folder / "corpus" / split).mkdir(parents=True)

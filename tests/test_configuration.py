@@ -268,6 +268,8 @@ def test_rope_is_never_answered_with_none() -> None:
 def test_lr_is_the_learning_rate() -> None:
     for name in ("lr", "LR", "Lr"):
         assert load_study("quickstart", [f"training.{name}=0.5"]).training.learning_rate == 0.5
+    choice = read_encoding("t5(lr_multiplier=0.1)")
+    assert choice.label == "t5(rate=0.1)" and choice.layers == ({"name": "t5", "rate": 0.1},)
     with pytest.raises(UserError, match=r"training.lr and training.learning_rate are the same setting"):
         study_from({**small_table(), "training": {"lr": 1.0, "learning_rate": 2.0}})
     task = {"name": "copy.repeat", "lr": 0.25}

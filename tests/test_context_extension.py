@@ -1132,7 +1132,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "shorter": (["compare", "RUN", "--extension", "streaming", "--context", "16"], "must be 32 tokens or more"),
     "no keys": (
         ["compare", "RUN", "--extension", "streaming", "--context", "64", "--scored", "16"],
-        "a key-recall document has 74 tokens or more, not 32, the trained context; set trials to 0",
+        "a passkey document has 74 tokens or more, not 32, the trained context; set trials to 0",
     ),
     "does not apply": (
         ["compare", "RUN", "--extension", "yarn:factor=2", "--trials", "0", "--scored", "8"],
@@ -1246,7 +1246,7 @@ extensions = [{{ name = "yarn", factor = "times" }}]
 
 @pytest.mark.slow
 def test_a_study_from_a_prepared_folder(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
-    """No texts are needed any more: neither for training with key-recall rows, nor for any line of the table."""
+    """No texts are needed any more: neither for training with passkey rows, nor for any line of the table."""
     prepared = tmp_path / "prepared"
     prepare_at(Corpus(folder / "corpus"), LanguageData(vocabulary=300), prepared, lambda text: None)
     words = settings_of(

@@ -153,7 +153,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, int], list[str], str]] = {
     "keys": (
         {},
         ["data.context=32", "measure.times=[1,8]", "only_times=[8]"],
-        r"a key-recall document has \d+ tokens or more, not 32, the trained context; set trials to 0",
+        r"a passkey document has \d+ tokens or more, not 32, the trained context; set trials to 0",
     ),
     "encoding": (
         {},

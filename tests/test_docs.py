@@ -30,7 +30,7 @@ from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.presets import PRESETS
 from lengthwise.records.equivalence import LEVEL, MARGIN, NEAR
-from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, LEARNED, SATURATED
+from lengthwise.records.outcomes import AT_CHANCE, AT_CHANCE_ERRORS, LEARNED, SATURATED
 from lengthwise.records.statistics import SEEDS_OF_A_TASK
 from lengthwise.report.model.length_curves import FEW
 from lengthwise.study import load_study, study_from
@@ -339,8 +339,8 @@ def test_the_documented_errors_are_what_is_said(tmp_path: Path, kind: str) -> No
 
 def test_the_limits_are_those_of_the_code() -> None:
     text = (ROOT / "docs/reading-the-report.md").read_text()
-    assert DEAD_ERRORS == 3
-    dead = f"by more than {DEAD:g} and by more than three standard errors"
+    assert AT_CHANCE_ERRORS == 3
+    dead = f"by more than {AT_CHANCE:g} and by more than three standard errors"
     for phrase in (f"a run below {LEARNED:g} on", f"at {SATURATED:g} or above on", dead, "from six seeds up"):
         assert phrase in text
     assert SEEDS_OF_A_TASK == 6

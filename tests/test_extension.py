@@ -217,13 +217,13 @@ def loop_longrope(i: int, d: int, base: float, L: int, T: int, factor: float, **
 LOOPS: list[tuple[str, dict[str, Any], Callable[..., float]]] = [
     ("position-interpolation", {"factor": 4.0}, lambda *a: loop_interpolation(*a, 4.0)),
     ("ntk", {"factor": 4.0}, lambda *a: loop_ntk(*a, 4.0)),
-    ("ntk", {"factor": 4.0, "pairs": "turned"}, lambda *a: loop_ntk_parts(*a, 4.0, turned=True)),
-    ("ntk", {"factor": 4.0, "pairs": "unturned"}, lambda *a: loop_ntk_parts(*a, 4.0, turned=False)),
+    ("ntk", {"factor": 4.0, "pairs": "complete"}, lambda *a: loop_ntk_parts(*a, 4.0, turned=True)),
+    ("ntk", {"factor": 4.0, "pairs": "incomplete"}, lambda *a: loop_ntk_parts(*a, 4.0, turned=False)),
     ("dynamic-ntk", {"factor": 1.0}, lambda *a: loop_dynamic(*a, 1.0)),
     ("dynamic-ntk", {"factor": 3.0}, lambda *a: loop_dynamic(*a, 3.0)),
     ("yarn", {"factor": 8.0}, lambda *a: loop_yarn_code(*a, 8.0)),
     ("yarn", {"factor": 8.0, "truncate": False}, lambda *a: loop_yarn_code(*a, 8.0, truncate=False)),
-    ("yarn", {"factor": 8.0, "ramp": "turns"}, lambda *a: loop_yarn_paper(*a, 8.0)),
+    ("yarn", {"factor": 8.0, "ramp": "rotations"}, lambda *a: loop_yarn_paper(*a, 8.0)),
     (
         "yarn",
         {"factor": 2.0, "beta_fast": 16.0, "beta_slow": 2.0},
@@ -316,7 +316,7 @@ def test_yarn_leaves_the_fast_pairs_alone() -> None:
     """The direction of the ramp, without any formula."""
     encoding = rotary_for(2048, 64, 1.0)
     one = torch.tensor([[1]])
-    for ramp in ("index", "turns"):
+    for ramp in ("index", "rotations"):
         extended = extend(encoding, lw.extension("yarn", factor=4, ramp=ramp))
         ratio_P = (angles_at(extended, one) / angles_at(encoding, one))[0, 0]
         assert ratio_P[0] == 1 and ratio_P[-1] == 0.25
@@ -762,7 +762,7 @@ def test_explicit_positions_and_shifts(name: str) -> None:
         ("ntk", {"factor": 1.0}, 50),
         ("dynamic-ntk", {"factor": 2.0}, TRAINED),
         ("yarn", {"factor": 1.0}, 50),
-        ("yarn", {"factor": 1.0, "ramp": "turns"}, 50),
+        ("yarn", {"factor": 1.0, "ramp": "rotations"}, 50),
         ("llama3", {"factor": 1.0}, 50),
         ("longrope", {"factor": 1.0, "long": [1.0] * 4, "short": [1.0] * 4}, 50),
         ("longrope", {"factor": 1.0, "long": [9.0] * 4, "short": [1.0] * 4}, TRAINED),

@@ -1,4 +1,4 @@
-"""What a fit reads: texts and key-recall documents in the share of training, each document for itself."""
+"""What a fit reads: texts and passkey documents in the share of training, each document for itself."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def test_rows_of_keys_are_full_of_whole_documents(nope: LoadedModel) -> None:
     assert min(counts[0], counts[2]) >= 2 >= 1, "short documents, several a row, in every other row"
     again = key_rows(nope).part([2])
     assert (again.tokens_RT[0] == part.tokens_RT[2]).all()
-    with pytest.raises(UserError, match="are too few for key-recall documents"):
+    with pytest.raises(UserError, match="are too few for passkey documents"):
         key_rows(nope, 40)
 
 
@@ -107,7 +107,7 @@ def test_documents_of_a_row_are_read_as_if_alone(name: str) -> None:
 
 
 def test_the_loss_of_a_step_is_the_mean_over_all_targets(nope: LoadedModel) -> None:
-    """Of texts (of their last tokens, if asked) and of key-recall documents, whatever is read together."""
+    """Of texts (of their last tokens, if asked) and of passkey documents, whatever is read together."""
     settings = FitSettings(300, batch=8, passkey_share=0.25, scored=40)
     parts = sequences_of(nope, TrainingWindows(nope.documents("train"), 300, 0), settings).parts(0, 8)
     model = nope.model.copied().require_gradients(True)

@@ -107,7 +107,7 @@ def until_end(tokens: list[int], end: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus, a matched pair trained on it and on key-recall rows, and both as folders of Transformers."""
+    """A corpus, a matched pair trained on it and on passkey rows, and both as folders of Transformers."""
     place = tmp_path_factory.mktemp("round")
     for split, sizes in {"train": (3000, 2000), "validation": (1200,), "test": (1500, 900)}.items():
         (place / "corpus" / split).mkdir(parents=True)

@@ -642,7 +642,7 @@ def test_what_a_training_cannot_begin_from_is_refused(corpus: Path, tmp_path: Pa
 
 
 def test_a_context_too_short_for_rare_keys_is_an_error_at_once(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a context of 32 tokens is too short for key-recall documents"):
+    with pytest.raises(UserError, match="a context of 32 tokens is too short for passkey documents"):
         train(corpus, tmp_path / "run", small(data__passkey_share=1e-6))  # the first would be row number 1,000,000
     assert not (tmp_path / "run/run.json").exists()
 

@@ -68,7 +68,7 @@ def test_stretches_end_at_validations_and_every_step_is_prepared_run_and_noted_o
     assert training.seconds >= 5.0
 
 
-def test_it_goes_on_where_it_was_and_does_nothing_at_the_end() -> None:
+def test_it_resumes_and_does_nothing_at_the_end() -> None:
     training = Recorded(step=13)
     Loop(20, 10, 4).train(training)
     assert training.updated == [(13, 17), (17, 20)]
@@ -101,7 +101,7 @@ def test_asked_during_the_last_steps_it_ends_and_the_question_is_not_lost() -> N
     loop = Loop(20, 100, 4)
     loop.train(training)
     assert training.saved == training.validated == [20]
-    assert loop.asked_to_stop()
+    assert loop.interrupted()
 
 
 def test_processes_stop_and_save_together() -> None:

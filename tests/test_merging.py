@@ -320,7 +320,7 @@ ALWAYS: dict[str, tuple[dict[str, Any], str]] = {
     "uniform-scale": ({"slope": 0.3}, "uniform-scale cannot be merged: it multiplies logits by a number that depends"),
     "adaptive-temperature": ({}, "adaptive-temperature cannot be merged: it changes the softmax"),
     "drope": ({"layers": (1,)}, "layers 1 and 2 of .* share a rotary table and are to be rotated otherwise"),
-    "yarn": ({"factor": 2.0, "ramp": "turns"}, "yarn with ramp=turns cannot be merged"),
+    "yarn": ({"factor": 2.0, "ramp": "rotations"}, "yarn with ramp=rotations cannot be merged"),
     **{
         name: (method.settings, f"{name} cannot be merged: it changes the logits of single pairs of tokens")
         for name, method in BY_HAND.items()

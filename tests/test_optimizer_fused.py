@@ -141,7 +141,7 @@ def test_gradients_may_lie_in_memory_as_they_like(encoding: type[Encoding], coun
         given = RATES[:count], torch.tensor(corrections(config, 0))
         if written:
             gradients = [each.flatten(1) for each in fleet.gradients(batch)[1].values()]
-            updater._write_out(gradients, norms(gradients), *given)
+            updater._update_eagerly(gradients, norms(gradients), *given)
         else:
             _, norms_N = updater.step(batch, None, *given)
             assert (norms_N > 2 * config.clip).all()

@@ -176,7 +176,7 @@ def test_saturated_and_dead_tasks_are_named_and_left_out() -> None:
         }
     )
     found = rankings(made(study, ["none", "t5"], chance={"coin": 0.5, "alive": 0.5}))
-    assert found.outcomes.saturated == ["full"] and found.outcomes.dead == ["coin", "empty"]
+    assert found.outcomes.saturated == ["full"] and found.outcomes.at_chance == ["coin", "empty"]
     assert found.everything[0].columns == 10 and found.informative[0].columns == 4
     by_name = {place.encoding: place.reciprocal_rank for place in found.informative}
     assert by_name == {"none": pytest.approx((1 + 0.5 + 1 + 1) / 4), "t5": pytest.approx((0.5 + 1 + 0.5 + 0.5) / 4)}
@@ -189,9 +189,9 @@ def test_luck_does_not_bring_a_task_to_life() -> None:
     """0.52 of 1,000 is within three standard errors (0.047) of chance 0.5; 0.55 is not."""
     lucky = grid({"coin": {"none": [0.5, 0.52], "t5": [0.49, 0.546]}})
     better = grid({"coin": {"none": [0.5, 0.52], "t5": [0.49, 0.55]}})
-    assert outcomes(made(lucky, ["none", "t5"], chance={"coin": 0.5})).dead == ["coin"]
-    assert outcomes(made(better, ["none", "t5"], chance={"coin": 0.5})).dead == []
-    assert outcomes(made(better, ["none", "t5"])).dead == []  # no guesser gets a half
+    assert outcomes(made(lucky, ["none", "t5"], chance={"coin": 0.5})).at_chance == ["coin"]
+    assert outcomes(made(better, ["none", "t5"], chance={"coin": 0.5})).at_chance == []
+    assert outcomes(made(better, ["none", "t5"])).at_chance == []  # no guesser gets a half
 
 
 def test_places_are_open_where_the_seeds_do_not_tell() -> None:

@@ -190,7 +190,7 @@ def test_asked_in_the_last_steps_a_fleet_is_finished_and_no_other_begins(
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_asked_in_the_last_steps_a_twin_is_finished_and_the_other_does_not_begin(tmp_path: Path) -> None:
+def test_asked_in_the_last_steps_a_model_is_finished_and_the_other_of_the_pair_does_not_begin(tmp_path: Path) -> None:
     for split in ("train", "validation", "test"):
         (tmp_path / "corpus" / split).mkdir(parents=True)
         (tmp_path / "corpus" / split / "0.txt").write_text(f"{split} {TEXT}")

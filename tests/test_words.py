@@ -48,7 +48,7 @@ def test_aliases_change_no_fingerprint_and_no_label() -> None:
 def test_names_of_studies_and_extensions_are_read_in_any_spelling() -> None:
     assert load_study("QuickStart").name == load_study("quick_start").name == "quickstart"
     assert extension_table("PI:factor=4") == {"name": "position-interpolation", "factor": 4}
-    assert extension_table("YaRN:factor=4,ramp=turns")["name"] == "yarn"
+    assert extension_table("YaRN:factor=4,ramp=rotations")["name"] == "yarn"
 
 
 @pytest.mark.parametrize(

@@ -244,10 +244,10 @@ class _Drawing:
             self.note("At consecutive positions nothing is rotated.")
             return
         pairs, width = len(step_P), self.asked.encoding.geometry.head_width
-        turns = [_count(2 * math.pi / float(step)) for step in (step_P.max(), step_P[step_P > 0].min())]
+        fast, slow = (_count(2 * math.pi / float(step)) for step in (step_P.max(), step_P[step_P > 0].min()))
         some = f"{MOST_PAIRS} of {pairs}" if pairs > MOST_PAIRS else f"all {pairs}"
         title = (
-            f"Products of pairs of entries, {some} pairs; a full turn takes {turns[0]} to {turns[1]} tokens; "
+            f"Products of pairs of entries, {some} pairs; a full rotation takes {fast} to {slow} tokens; "
             f"{2 * pairs} of {width} entries rotate"
         )
         self.lines("rotation", title, AskedEncoding.pairs)

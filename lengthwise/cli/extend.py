@@ -178,7 +178,7 @@ def fit_command(
     scales: Annotated[ScalesOf, typer.Option(help="A scale for each head, or one for each layer.")] = ScalesOf.head,
     split: Annotated[FitSplit, typer.Option(help="Documents of training, or fresh ones.")] = FitSplit.train,
     passkey_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Of the sequences: key-recall documents, as in training.")
+        float, typer.Option(min=0, max=1, help="Of the sequences: passkey documents, as in training.")
     ] = 0.0,
     last: Annotated[int, typer.Option(min=0, help="Only so many tokens at the end of a text count; 0: all.")] = 0,
     corpus: Corpus = None,

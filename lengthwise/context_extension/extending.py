@@ -99,10 +99,10 @@ class Extending:
 
     def passkey(self, depth_count: int, trials: int, seed: int) -> list[Table]:
         if self.loaded.key_rows == 0:
-            self.listener.note(f"{self.loaded.name} saw no key-recall documents in training: it may know no answer")
+            self.listener.note(f"{self.loaded.name} saw no passkey documents in training: it may know no answer")
         keys = depth_count * trials
         if keys * len(self.contexts) > MOST_KEYS:
-            raise UserError(f"{keys * len(self.contexts):,} key-recall documents are too many; choose fewer --trials")
+            raise UserError(f"{keys * len(self.contexts):,} passkey documents are too many; choose fewer --trials")
         self._require_memory(max(self.contexts), keys)
         documents = KeyDocuments(self.loaded.tokenizer, self.loaded.begins)
         found = passkey_rows(self.variant, documents, self.contexts, depths(depth_count), trials, seed)

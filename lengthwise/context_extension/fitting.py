@@ -65,7 +65,7 @@ class FitSettings:
     split: Literal["train", "validation"] = "train"
     """Documents that are read: those of training, or fresh ones, on which uniform scales are searched, too."""
     passkey_share: float = 0.0
-    """Of the sequences: how many are key-recall documents, as in training. The rest is text."""
+    """Of the sequences: how many are passkey documents, as in training. The rest is text."""
     scored: int = 0
     """Only so many tokens at the end of a text count, as where perplexity is measured; 0 for all."""
 
@@ -131,7 +131,7 @@ def fit(
     training = _Fit(model, parameters, sequences_of(loaded, windows, settings), settings, scales, told)
     loop = Loop(settings.steps, settings.steps, READ_EVERY, listener=listener or Listener())
     loop.train(training)
-    if loop.asked_to_stop():
+    if loop.interrupted():
         raise KeyboardInterrupt
     learned = base.weights() if scales is None else {"scales_LH": scales.scales_LH}
     kept = {name: value.detach().cpu().clone() for name, value in learned.items()}

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face checkpoint, as far as texts and key-recall documents need it."""
+"""The tokenizer of a Hugging Face checkpoint, as far as texts and passkey documents need it."""
 
 from pathlib import Path
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""The sequences of a fit: windows of text, and key-recall documents among them as among the rows of training.
+"""The sequences of a fit: windows of text, and passkey documents among them as among the rows of training.
 
 Shape letters: R rows, T tokens.
 """
@@ -29,7 +29,7 @@ class KeyPart:
 
 
 class KeyRows:
-    """Rows that are full of key-recall documents: every other row of short ones, which ask more often and nearer."""
+    """Rows that are full of passkey documents: every other row of short ones, which ask more often and nearer."""
 
     def __init__(self, documents: KeyDocuments, ends: np.ndarray, length: int, seed: int) -> None:
         """`ends`: tokens that every document ends with."""
@@ -37,7 +37,7 @@ class KeyRows:
         # Tokens that are read of the shortest document, whatever its key; the last one of a document is only predicted.
         self.shortest = max(documents.shortest(f"{digit}" * 5) for digit in range(10)) + len(ends) - 1
         if length < self.shortest:
-            raise UserError(f"{length:,} tokens are too few for key-recall documents ({self.shortest} or more)")
+            raise UserError(f"{length:,} tokens are too few for passkey documents ({self.shortest} or more)")
 
     def part(self, numbers: list[int]) -> KeyPart:
         tokens_RT, targets_RT, segments_RT = (np.zeros((len(numbers), self.length), dtype=np.int64) for _ in range(3))
@@ -66,12 +66,12 @@ class FitSequences:
     """The endless sequence of what a fit reads."""
 
     def __init__(self, windows: TrainingWindows, keys: KeyRows | None = None, share: float = 0.0) -> None:
-        """`share`: of the sequences that are rows of key-recall documents."""
+        """`share`: of the sequences that are rows of passkey documents."""
         self.windows, self.keys = windows, keys
         self.share = round(share * MILLION) if keys else 0
 
     def parts(self, first: int, count: int) -> list[KeyPart]:
-        """Sequences number `first` and those after it: the texts, then the rows of key-recall documents."""
+        """Sequences number `first` and those after it: the texts, then the rows of passkey documents."""
         numbers = np.arange(first, first + count)
         made_before = numbers * self.share // MILLION
         is_made = (numbers + 1) * self.share // MILLION > made_before

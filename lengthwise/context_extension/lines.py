@@ -137,7 +137,7 @@ def _fit(table: Any, common: Mapping[str, Any], times: float | None, where: str)
 def fit_settings(
     line: Line, trained: int, seed: int, best: Callable[[int], float], key_rows: float | None = None, scored: int = 0
 ) -> FitSettings:
-    """`best`: context -> best uniform scale. `key_rows`: share of training rows that held key-recall documents.
+    """`best`: context -> best uniform scale. `key_rows`: share of training rows that held passkey documents.
 
     `scored`: tokens of a window that are measured.
     """

@@ -40,7 +40,7 @@ class LoadedModel:
     checksum: int
     """Of its weights."""
     key_rows: float | None
-    """Share of its training rows that held key-recall documents; None where nobody knows."""
+    """Share of its training rows that held passkey documents; None where nobody knows."""
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property

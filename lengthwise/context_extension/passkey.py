@@ -40,7 +40,7 @@ class KeyDocuments:
         statement = self.tokenizer.encode(STATEMENT[0] + key + STATEMENT[1])
         room = size - self.shortest(key)
         if room < 0:
-            raise UserError(f"a key-recall document has {size - room} tokens or more, not {size}")
+            raise UserError(f"a passkey document has {size - room} tokens or more, not {size}")
         sentences = self._filler[first_sentence:] + self._filler[:first_sentence]
         filler = np.resize(np.concatenate(sentences), room)
         ends = np.cumsum(np.resize([len(sentence) for sentence in sentences], room))

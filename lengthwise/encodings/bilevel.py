@@ -40,7 +40,7 @@ class Bilevel(Encoding):
         between: Literal["rotary", "alibi"] = "rotary"
         """What tells segments apart."""
         base: float = 10000.0
-        """Of the rotation, which turns all entries of a head."""
+        """Of the rotation of all entries of a head."""
 
         def __post_init__(self) -> None:
             if self.base <= 1:

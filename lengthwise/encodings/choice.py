@@ -157,6 +157,7 @@ def _one(choice: Any) -> EncodingChoice:
         settings = dict(choice)
     else:
         raise UserError(f"an encoding must be a name or a table with a name, not {choice!r}")
+    settings = configuration.in_full(settings, "encoding")
     settings["name"] = _canonical(settings["name"])
     label = settings.pop("label", None)
     if label is None:

@@ -43,7 +43,7 @@ class T5(Encoding):
         shared: bool = True
         """One table for all layers, as published; or one for each layer."""
         rate: float = 1.0
-        """How fast the table learns, relative to the other parameters; it begins the same."""
+        """Learning-rate multiplier of the table (`lr_multiplier` is read too); the table begins the same."""
         initial: float | None = None
         """Standard deviation of the table before training; None for width^-0.5, as published."""
 

@@ -224,7 +224,7 @@ def _fits(
     except Exception as error:
         if not isinstance(error, torch.cuda.OutOfMemoryError) and not is_out_of_memory(error):
             raise
-        if trainer is not None and trainer.loop.asked_to_stop():
+        if trainer is not None and trainer.loop.interrupted():
             raise KeyboardInterrupt from None  # whoever goes on finds out again that it does not fit
         return False
     return True

@@ -92,12 +92,12 @@ def run_in_workers(work: Work, workers: int) -> None:
         for thread in threads:
             thread.start()
         # What is noted is what the workers say when they are asked.
-        with noticing_interrupts(lambda text: None) as asked_to_stop:
+        with noticing_interrupts(lambda text: None) as interrupted:
             for thread in threads:
                 # With a time limit, so that signals are heard.
-                while thread.is_alive() and not asked_to_stop() and not claims.limit.is_over:
+                while thread.is_alive() and not interrupted() and not claims.limit.is_over:
                     thread.join(timeout=0.2)
-        if asked_to_stop() or claims.limit.is_over:
+        if interrupted() or claims.limit.is_over:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         stopping.set()

@@ -138,7 +138,7 @@ class _Driver:
 
     def drive(self) -> None:
         self.total = self.claims.left()
-        with noticing_interrupts(lambda text: None) as asked_to_stop:
+        with noticing_interrupts(lambda text: None) as interrupted:
             try:
                 left = self.total
                 while left:
@@ -147,7 +147,7 @@ class _Driver:
                         self._hand_out(_Task())
                     while self.running:
                         self._look()
-                        if asked_to_stop() or self.claims.limit.is_over:
+                        if interrupted() or self.claims.limit.is_over:
                             self._stop()
                             raise KeyboardInterrupt
                     # More than at first, where fleets were too large and cut in two.

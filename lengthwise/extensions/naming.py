@@ -16,7 +16,7 @@ BETWEEN = re.compile(r",(?![^\[]*\])")
 
 
 def extension_table(text: str) -> dict[str, Any]:
-    """`yarn:factor=4,ramp=turns` as a table of a name and settings; `factor=auto` follows the context.
+    """`yarn:factor=4,ramp=rotations` as a table of a name and settings; `factor=auto` follows the context.
 
     The extension exists; where it comes with the package, so do settings of these names. Its name is the one that
     results carry: `pi` is `position-interpolation`.
@@ -30,7 +30,7 @@ def extension_table(text: str) -> dict[str, Any]:
     try:
         table = configuration.override({"name": entry.name}, [each for each in BETWEEN.split(settings) if each])
     except UserError:
-        raise UserError(f"{text!r} must look like yarn:factor=4 or yarn:factor=4,ramp=turns") from None
+        raise UserError(f"{text!r} must look like yarn:factor=4 or yarn:factor=4,ramp=rotations") from None
     shipped = entry.file.parent == Path(__file__).parent  # settings of others may be inherited: not read, but asked
     for setting in table if shipped else ():
         if setting != "name" and setting not in entry.settings:

@@ -34,9 +34,10 @@ class Ntk(Rescaling):
     class Config:
         factor: float
         """By how much slower the slowest pair rotates."""
-        pairs: Literal["all", "turned", "unturned"] = "all"
-        """Which pairs it is for; the others are interpolated (slower by `factor`). Turned: those that complete a turn
-        within the trained length. Not published: for asking what becomes of pairs whose angles were never all met."""
+        pairs: Literal["all", "complete", "incomplete"] = "all"
+        """Which pairs it is for; the others are interpolated (slower by `factor`). Complete: those that complete a
+        rotation within the trained length. Not published: for asking what becomes of pairs whose angles were never all
+        met."""
 
         def __post_init__(self) -> None:
             if self.factor < 1:
@@ -51,6 +52,6 @@ class Ntk(Rescaling):
         found_P = change_base(trained_P, self.config.factor)
         if self.config.pairs == "all":
             return found_P
-        turned_P = trained_P * geometry.trained_context >= 2 * math.pi
-        own_P = turned_P if self.config.pairs == "turned" else ~turned_P
+        complete_P = trained_P * geometry.trained_context >= 2 * math.pi
+        own_P = complete_P if self.config.pairs == "complete" else ~complete_P
         return torch.where(own_P, found_P, trained_P / self.config.factor)

@@ -112,8 +112,8 @@ def trained_frequencies(rotation: Rotation, name: str) -> Tensor:
 def sequence_lengths(positions_BT: Tensor) -> Tensor:
     """The length of the sequence that each token is in, which is its last position + 1: (B, T).
 
-    Sequences in one row (packed, or padding and text) are told apart by their positions: one ends where they no longer
-    rise. So the longest row of a batch, or a neighbour in the row, changes nothing.
+    Sequences in one row (packed, or padding and text) are distinguished by their positions: one ends where they no
+    longer rise. So the longest row of a batch, or a neighbour in the row, changes nothing.
     """
     starts_BT = torch.zeros_like(positions_BT)
     starts_BT[:, 1:] = (positions_BT[:, 1:] <= positions_BT[:, :-1]).to(starts_BT.dtype)

@@ -28,7 +28,7 @@ class Yarn(Rescaling):
         """Pairs with this many rotations within the trained length, or more, stay as they are."""
         beta_slow: float = 1.0
         """Pairs with this many rotations, or fewer, are slower by the whole factor."""
-        ramp: Literal["index", "turns"] = "index"
+        ramp: Literal["index", "rotations"] = "index"
         """Between them linear in a pair's index (the authors' code, transformers), or in its rotations (the paper)."""
         truncate: bool = True
         """The ends of a ramp by index are rounded outwards to whole indices, as in the authors' code."""

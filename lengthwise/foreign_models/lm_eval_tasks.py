@@ -26,7 +26,7 @@ from lengthwise.records.directory import make_folder
 from lengthwise.records.files import storage_error
 
 TRIED = 64
-"""Tokens by which a key-recall document may be shorter, so that its text is read as the same tokens."""
+"""Tokens by which a passkey document may be shorter, so that its text is read as the same tokens."""
 
 FUNCTIONS = '''"""Reads the questions of these tasks, and scores them by length."""
 
@@ -124,9 +124,7 @@ def passkey_rows(
                     if _reads_back(documents, found, prompt + target):
                         break
                 else:
-                    raise UserError(
-                        f"the tokenizer reads no key-recall document of about {length} tokens as it wrote it"
-                    )
+                    raise UserError(f"the tokenizer reads no passkey document of about {length} tokens as it wrote it")
                 size = len(found.prompt) + len(found.answer)
                 yield {"prompt": prompt, "target": target, "length": length, "depth": depth, "tokens": size}
 

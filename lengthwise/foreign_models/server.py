@@ -96,8 +96,7 @@ class Server:
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error or type(error).__name__
             raise RunError(
-                f"no answer from {where} ({visible(str(reason), 200)}); is the server running? "
-                "The same command goes on where it was"
+                f"no answer from {where} ({visible(str(reason), 200)}); is the server running? The same command resumes"
             ) from None
         if len(content) > MOST_BYTES:
             raise RunError(f"{where} answered with more than {MOST_BYTES:,} bytes")

@@ -1,4 +1,4 @@
-"""Synthetic key-recall documents: a key of five digits somewhere among sentences that do not matter, asked at the end.
+"""Synthetic passkey documents: a key of five digits somewhere among sentences that do not matter, asked at the end.
 
 The digits of a key are one token each (see `tokenizer`), and the answer is exactly those five tokens.
 """
@@ -43,7 +43,7 @@ class Passkey:
 
 
 class Passkeys:
-    """Makes key-recall documents of any number of tokens."""
+    """Makes passkey documents of any number of tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -63,7 +63,7 @@ class Passkeys:
         """
         room = size - self.shortest
         if room < 0:
-            raise UserError(f"a key-recall document has {self.shortest} tokens or more, not {size}")
+            raise UserError(f"a passkey document has {self.shortest} tokens or more, not {size}")
         if len(key) != DIGITS or not key.isdecimal():
             raise ValueError(f"a key has {DIGITS} digits, {key!r} does not")
         sentences = self._filler[first_sentence:] + self._filler[:first_sentence]
@@ -91,7 +91,7 @@ class Passkeys:
         generator = stream(seed, "passkeys", number)
         shortest = self.shortest - 1
         if inputs < shortest:
-            raise UserError(f"a context of {inputs} tokens is too short for key-recall documents ({shortest} or more)")
+            raise UserError(f"a context of {inputs} tokens is too short for passkey documents ({shortest} or more)")
         longest = inputs if number % 2 else SHORT * shortest
         documents = []
         while inputs:

@@ -29,7 +29,7 @@ def refuse_impossible(settings: LanguageSettings) -> None:
     weights += 2 * FEWEST_ROWS * config.width
     if not settings.training.sharded:  # else it is divided among machines that nobody knows here
         require_memory(
-            BYTES_OF_A_WEIGHT * weights, f"a model of {weights:,} weights", "choose fewer layers or less width"
+            BYTES_OF_A_WEIGHT * weights, f"a model of {weights:,} parameters", "choose fewer layers or less width"
         )
     # A step's tokens, segments, positions and targets; and one number of the width for each token.
     require_memory(settings.training.batch_tokens * 4 * (4 + config.width), "a step", "choose fewer --batch-tokens")

@@ -14,7 +14,7 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.training.recipe import TrainingConfig
 
 SIZES: dict[str, dict[str, Any]] = {"lm-small": {"layers": 6, "width": 384, "heads": 6}, **model_config.SIZES}
-"""`lm-small` has 17 million weights with a vocabulary of 8,192: 10.6 in its blocks, the rest in both embeddings."""
+"""`lm-small` has 17 million parameters with a vocabulary of 8,192: 10.6 in its blocks, the rest in both embeddings."""
 
 LANGUAGE_NUMERICS = 5
 """Part of every run's settings: raised when a change to this code changes the numbers of a run."""
@@ -37,7 +37,7 @@ class LanguageData:
     tokenizer_characters: int = 200_000_000
     """The tokenizer is trained on so many characters, from the first training document on."""
     passkey_share: float = 0.0
-    """Share of the rows that hold synthetic key-recall documents instead of the corpus."""
+    """Share of the rows that hold synthetic passkey documents instead of the corpus."""
     validation_tokens: int = 262_144
     """Held-out tokens that the validation loss is the mean of."""
 
@@ -135,7 +135,7 @@ class LanguageSettings:
     encoding: Any = "none"
     """A name, a table of a name and settings, or a list of those: a schedule that is cycled over the layers."""
     seed: int = 0
-    """Of the initial weights, of the order of the rows, of the key-recall documents and of dropout."""
+    """Of the initial weights, of the order of the rows, of the passkey documents and of dropout."""
     model: ModelConfig = field(default_factory=lambda: model_of({}))
     data: LanguageData = field(default_factory=LanguageData)
     training: LanguageTraining = field(default_factory=LanguageTraining)

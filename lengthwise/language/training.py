@@ -162,7 +162,7 @@ class LanguageTrainer:
             self._finish(learner)
         finally:
             learner.close()  # nobody writes here any more when others may
-        if self.processes.agree(loop.asked_to_stop(), self.device):
+        if self.processes.agree(loop.interrupted(), self.device):
             raise KeyboardInterrupt  # so that nothing that would come next begins
 
     def refuse_other_settings(self) -> None:

@@ -91,7 +91,7 @@ class Arrangement:
 
 
 class Windows:
-    """The endless sequence of training rows: epochs, each in its own random order, with key-recall rows among them."""
+    """The endless sequence of training rows: epochs, each in its own random order, with passkey rows among them."""
 
     def __init__(self, arrangement: Arrangement, seed: int, passkeys: Passkeys | None = None, share: float = 0) -> None:
         """`share`: of the rows that `passkeys` makes."""

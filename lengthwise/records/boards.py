@@ -3,7 +3,7 @@
 Runs of a task may be compared where all but the encoding is the same: settings of task, model, data and training. Those
 of the first folder that has the task are the reference; runs with others make a board of their own, with what differs
 in words. Tasks share a board only where what is not a task's own is as the first folder has it. A method that two
-folders call the same and that is not the same run by run is told apart by its folder.
+folders call the same and that is not the same run by run is distinguished by its folder.
 """
 
 import json

@@ -18,13 +18,13 @@ lengths, did not generalize.
 SATURATED = 0.99
 """A task on which every run of every encoding reaches this on unseen lengths no longer distinguishes encodings."""
 
-DEAD = 0.01
+AT_CHANCE = 0.01
 """A task on which no run is this far above chance on unseen lengths does not distinguish encodings either.
 
-Guessers differ by luck: a run must also be `DEAD_ERRORS` standard errors of a guesser's mean above chance.
+Guessers differ by luck: a run must also be `AT_CHANCE_ERRORS` standard errors of a guesser's mean above chance.
 """
 
-DEAD_ERRORS = 3
+AT_CHANCE_ERRORS = 3
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Tally:
 class StudyOutcomes:
     saturated: list[str]
     """Tasks with every run at SATURATED or above on unseen lengths."""
-    dead: list[str]
-    """Tasks with no run above chance on unseen lengths by more than DEAD and by more than DEAD_ERRORS."""
+    at_chance: list[str]
+    """Tasks with no run above chance on unseen lengths by more than AT_CHANCE and by more than AT_CHANCE_ERRORS."""
     unlearned: list[Unlearned]
     tallies: list[Tally]
 
@@ -96,7 +96,7 @@ def is_dead(runs: Iterable[RunResult], checkpoint: str = "last") -> bool:
 def margin(run: RunResult) -> float:
     """How far above chance a guesser may come on unseen lengths by luck."""
     total = run.totals["last", False]
-    return max(DEAD, DEAD_ERRORS * math.sqrt(total.variance / total.n**2))
+    return max(AT_CHANCE, AT_CHANCE_ERRORS * math.sqrt(total.variance / total.n**2))
 
 
 def chance(run: RunResult) -> float:

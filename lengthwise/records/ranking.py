@@ -134,7 +134,7 @@ def rankings(results: Results, checkpoint: str = "last") -> Rankings:
     def ranked(part: Columns) -> list[Place]:  # often nothing is left out, and the same columns are ranked the same
         return over_all if len(part) == len(everything) else rank_columns(part)
 
-    informative, learned = everything.without({*found.saturated, *found.dead}), everything.learned()
+    informative, learned = everything.without({*found.saturated, *found.at_chance}), everything.learned()
     return Rankings(over_all, ranked(informative), ranked(learned), found)
 
 

@@ -204,7 +204,7 @@ def predicted(expression: str, letters: str = "") -> str:
     """`in` or `out` of C-RASP, what Transformers without positions should generalize on; `unknown` if it is too large.
 
     Our reading of the test of 2608.13433, whose text we did not have: a language is in C-RASP if, within each strongly
-    connected part of its smallest automaton, states can be told apart by heights. A height is a number that every
+    connected part of its smallest automaton, states can be distinguished by heights. A height is a number that every
     letter raises by an amount of its own, whatever the path; once some heights are known, a letter's amount may depend
     on them. Groups and flip-flops have no heights. The answer is asked for behind the word, as the tasks here do it. It
     agrees with the pair that the paper is known for and with 15 answers that a public program of the test lists.

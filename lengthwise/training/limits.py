@@ -60,7 +60,7 @@ def refuse_large_models(settings: Iterable[tuple[ModelConfig, TrainingConfig]], 
         if model.layers > MOST_LAYERS:
             raise UserError(f"model.layers: at most {MOST_LAYERS:,}, not {model.layers:,}")
         weights = weights_of(model)
-        _refuse_beyond(f"a model of {weights:,} weights", weights * KEPT_OF_A_WEIGHT, memory, device)
+        _refuse_beyond(f"a model of {weights:,} parameters", weights * KEPT_OF_A_WEIGHT, memory, device)
         states = training.batch * model.layers * model.width * 4  # one token of each example, one state of each layer
         _refuse_beyond(f"training.batch = {training.batch:,}", states, memory, device)
 

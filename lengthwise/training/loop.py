@@ -67,7 +67,7 @@ class Loop:
     """Whether any of several processes says yes; all must ask."""
     until: float = math.inf
     """When it is to be saved and stopped, in seconds of `time.monotonic`."""
-    asked_to_stop: Callable[[], bool] = lambda: False
+    interrupted: Callable[[], bool] = lambda: False
     """Whether somebody asked while it trained, or the time is up; still true when training is over."""
 
     def train(self, training: Training) -> None:
@@ -75,7 +75,7 @@ class Loop:
         reached = training.reached
         started, seconds_before, saved = time.monotonic(), reached.seconds, time.monotonic()
         unread: tuple[int, Measured] | None = None
-        with ThreadPoolExecutor(1) as beside, noticing_interrupts(self.listener.note, self.until) as self.asked_to_stop:
+        with ThreadPoolExecutor(1) as beside, noticing_interrupts(self.listener.note, self.until) as self.interrupted:
             upcoming = beside.submit(training.prepare, reached.step, self._until(reached.step))
             while reached.step < self.steps:
                 first, end = reached.step, self._until(reached.step)
@@ -89,7 +89,7 @@ class Loop:
                 if unread:
                     training.note(*unread)
                 unread = (first, measured)
-                stops = self.agree(self.asked_to_stop()) and not last
+                stops = self.agree(self.interrupted()) and not last
                 saves = self.agree(last or stops or time.monotonic() - saved >= self.save_every)
                 validates = last or end % self.validate_every == 0
                 if saves or validates:

@@ -116,7 +116,7 @@ class Trainer:
         self._finish(self.state)
         with self.study.lock():  # nobody looks what is left to do while it goes
             shutil.rmtree(self.folder)
-        if self.loop.asked_to_stop():
+        if self.loop.interrupted():
             raise KeyboardInterrupt  # so that no other fleet begins
 
     def _begin(self) -> TrainingState:

@@ -79,7 +79,7 @@ class Updater:
         if self.fleet.device.type == "cpu" and self.fleet.dtype == torch.float32:
             adamw(list(self._weights.values()), gradients_NS, norms_N, rates_N, corrections_2, self.recipe)
         else:
-            self._write_out(gradients_NS, norms_N, rates_N, corrections_2)
+            self._update_eagerly(gradients_NS, norms_N, rates_N, corrections_2)
         return torch.stack([losses_N, norms_N])
 
     @cached_property
@@ -92,7 +92,9 @@ class Updater:
             for name, values_NS in values.items()
         }
 
-    def _write_out(self, gradients_NS: list[Tensor], norms_N: Tensor, rates_N: Tensor, corrections_2: Tensor) -> None:
+    def _update_eagerly(
+        self, gradients_NS: list[Tensor], norms_N: Tensor, rates_N: Tensor, corrections_2: Tensor
+    ) -> None:
         """The update, one operation after the other: for any device and any precision."""
         fleet = self.fleet
         decays, copies = fleet.flat(self.decays_W[None]), fleet.flat(fleet.read_NW)

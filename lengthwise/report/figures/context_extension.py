@@ -66,7 +66,7 @@ def highest_ratio(rows: ExtensionRows) -> float:
 
 
 def _groups(rows: ExtensionRows) -> list[tuple[str, str, list[str]]]:
-    """Those of the published table by what they are about; all others by their model, as many as can be told apart."""
+    """Lines of the published table by what they are about, others by model, as many as a reader can distinguish."""
     lines = rows.lines
     if not {"none", "rotary"}.intersection(lines):
         return list(_by_model(rows, lines))

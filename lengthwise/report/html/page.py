@@ -14,7 +14,7 @@ from lengthwise.records.files import replace
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.losses import losses
 from lengthwise.records.merging import told_apart
-from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED, outcomes
+from lengthwise.records.outcomes import AT_CHANCE, AT_CHANCE_ERRORS, SATURATED, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
 from lengthwise.records.rows import Results, RunResult
 from lengthwise.records.validations import LAST, NOTICEABLE
@@ -172,7 +172,12 @@ def content(results: Results, most_failures: int) -> dict[str, Any]:
         "published_curves": reference.has_curves(results),
         "why_nothing_published": reference.why_nothing(results),
         "outcomes": outcomes(results),
-        "limits": {"learned": summaries.LEARNED, "saturated": SATURATED, "dead": DEAD, "dead_errors": DEAD_ERRORS},
+        "limits": {
+            "learned": summaries.LEARNED,
+            "saturated": SATURATED,
+            "at_chance": AT_CHANCE,
+            "at_chance_errors": AT_CHANCE_ERRORS,
+        },
         "panels": _panels(results, every),
         "panels_span": shared_span(every),
         "operand_grids": [(grid.task, grid_panels(grid, results.encodings)) for grid in operand_grids(results)],

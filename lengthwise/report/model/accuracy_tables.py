@@ -191,7 +191,7 @@ def _rows(results: Results, cell: Callable[[str, str], Cell]) -> tuple[TableRow,
 def task_notes(results: Results) -> dict[str, str]:
     """Tasks that no longer distinguish encodings, and why."""
     found = outcomes(results)
-    return dict.fromkeys(found.saturated, "saturated") | dict.fromkeys(found.dead, "at chance")
+    return dict.fromkeys(found.saturated, "saturated") | dict.fromkeys(found.at_chance, "at chance")
 
 
 # For programs: a row for each task and encoding.

@@ -82,7 +82,7 @@ def leaderboard_table(found: Leaderboard, links: Mapping[str, str] | None = None
     several = len(found.folders) > 1
     columns = (
         Column("method", "left"),
-        *(Column(heading) for heading in ("place", "mean rank", "mean")),
+        *(Column(heading) for heading in ("rank", "mean rank", "mean")),
         *([Column("cost")] if found.has_costs else []),
         *(Column(task, data={"family": found.families.get(task, "other")}) for task in found.tasks),
     )
@@ -179,9 +179,9 @@ def _notes(found: Leaderboard) -> Iterator[str]:
             "mean rank; mean: of exact match over the same pairs"
         )
         if first.standings[0].places:
-            yield "place: the first and last that the seeds leave open; below each mean its 95 % CI over seeds"
+            yield "rank: the first and last that the seeds leave open; below each mean its 95 % CI over seeds"
         else:
-            yield f"no place and no interval is given: some task has fewer than {FEWEST_SEEDS} seeds"
+            yield f"no rank and no interval is given: some task has fewer than {FEWEST_SEEDS} seeds"
     else:
         yield "no pair of task and seed is finished for the methods, so there is no rank; sorted by mean exact match"
     if any(standing.rank is None for standing in first.standings):
@@ -210,7 +210,7 @@ def _notes(found: Leaderboard) -> Iterator[str]:
             "whose numbers are shown"
         )
     if len(found.boards) > 1:
-        yield "methods under different headings had different settings: places and ranks are within a heading"
+        yield "methods under different headings had different settings: ranks are within a heading"
 
 
 # For programs: a row for each method and task.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lengthwise.records.facets import listed
-from lengthwise.records.outcomes import DEAD, DEAD_ERRORS, SATURATED
+from lengthwise.records.outcomes import AT_CHANCE, AT_CHANCE_ERRORS, SATURATED
 from lengthwise.records.points import STUDY
 from lengthwise.records.ranking import Place, Rankings, rankings
 from lengthwise.records.rows import Results
@@ -37,7 +37,7 @@ def ranking_table(results: Results, checkpoint: str = "last") -> Table:
     published = reference.reciprocal_ranks(results)
     tallies = {tally.encoding: tally for tally in known_outcomes.tallies}
     first = places[0] if places else None
-    apart = bool(known_outcomes.saturated or known_outcomes.dead)
+    apart = bool(known_outcomes.saturated or known_outcomes.at_chance)
     columns = (
         Column("encoding", "left", ("encoding",)),
         Column("mean reciprocal rank", fields=("mean_reciprocal_rank",)),
@@ -118,14 +118,14 @@ def _notes(found: Rankings, results: Results) -> Iterator[str]:
         yield "a rank such as 2.–3. is undecided: the interval of the difference of reciprocal ranks includes 0"
     for name, tasks, meaning in (
         ("saturated", outcomes.saturated, f"every run at {SATURATED} or above on unseen lengths"),
-        ("at chance", outcomes.dead, f"no run above chance by {DEAD} and {DEAD_ERRORS} standard errors"),
+        ("at chance", outcomes.at_chance, f"no run above chance by {AT_CHANCE} and {AT_CHANCE_ERRORS} standard errors"),
     ):
         yield (
             f"† {plural(len(tasks), 'task')} {name} ({meaning}): {listed(results, tasks)}"
             if tasks
             else f"no task is {name}"
         )
-    if outcomes.saturated or outcomes.dead:
+    if outcomes.saturated or outcomes.at_chance:
         yield _over(found.informative, "without them")
     if outcomes.unlearned:
         yield _over(found.learned, "in which every encoding learned its training lengths")

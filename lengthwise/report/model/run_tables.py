@@ -39,7 +39,7 @@ def task_table(results: Results) -> Table:
         Column("unseen lengths", fields=("first_unseen", "last_unseen")),
         Column("test examples per length"),
         Column("chance, unseen", fields=("chance",)),
-        *value_columns("saturated", "dead", "published_lengths_alike"),
+        *value_columns("saturated", "at_chance", "published_lengths_alike"),
     )
     rows = []
     for task in results.tasks:
@@ -47,7 +47,7 @@ def task_table(results: Results) -> Table:
         settings = {key: value for key, value in about["settings"]["task"].items() if key != "name"}
         small = [Note((Words(notes[task], "warning"),))] if task in notes else []
         guessed = summaries.chance(results, task, seen=False)
-        flags: list[Value] = [task in found.saturated, task in found.dead, reference.comparable(results, task)]
+        flags: list[Value] = [task in found.saturated, task in found.at_chance, reference.comparable(results, task)]
         rows.append(
             TableRow(
                 (
