@@ -668,7 +668,7 @@ def test_published_numbers_have_their_tables(tmp_path: Path) -> None:
     for place in comparison.order:
         row = order[place.encoding]
         assert float(row["ours_last"]) == pytest.approx(place.ours, abs=1e-4)
-        assert [int(row["ours_best_from_place"]), int(row["ours_best_to_place"])] == place.places_at_other
+        assert [int(row["ours_best_from_rank"]), int(row["ours_best_to_rank"])] == place.places_at_other
     with (tmp_path / "tables/accuracies.csv").open() as file:
         first = next(csv.DictReader(file))
     assert (first["n"], first["training_lengths_n"]) == ("2000", "1900")  # 20 and 19 lengths of 100

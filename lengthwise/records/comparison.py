@@ -74,7 +74,7 @@ class ComparedPlace:
     ours: float | None
     """Over our (task, seed) pairs of shared tasks; None while no pair is finished for all encodings."""
     places: list[int] | None
-    """First and last place that our seeds leave open; None with fewer than three seeds."""
+    """First and last rank that our seeds leave open; None with fewer than three seeds."""
     at_other: float | None
     """As `ours`, at the other checkpoint; None where not all runs have it."""
     places_at_other: list[int] | None

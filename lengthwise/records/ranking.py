@@ -25,7 +25,7 @@ BASELINE = "none"
 
 @dataclass(frozen=True)
 class Place:
-    """One encoding's place in the ranking."""
+    """One encoding in the ranking."""
 
     encoding: str
     reciprocal_rank: float
@@ -38,9 +38,9 @@ class Place:
     columns: int
     """(task, seed) pairs that it is ranked in."""
     places: tuple[int, int] | None
-    """First and last place that the seeds leave open: below every encoding that is surely better, above every one that
+    """First and last rank that the seeds leave open: below every encoding that is surely better, above every one that
     is surely worse. Sure is what the interval over seeds of the paired difference of reciprocal ranks says if it does
-    not hold 0. None without intervals.
+    not include 0. None without intervals.
     """
     is_range: bool
     """Whether the interval over seeds is the range of a few seeds of a single task."""

@@ -224,7 +224,7 @@ SHARED = "2.–3.: the rank is undecided; the 95 % CI over seeds of the paired d
 
 
 def _order_fields(checkpoint: str) -> tuple[str, ...]:
-    return tuple(f"ours_{checkpoint}{ending}" for ending in ("", "_from_place", "_to_place"))
+    return tuple(f"ours_{checkpoint}{ending}" for ending in ("", "_from_rank", "_to_rank"))
 
 
 def _place(scores: Sequence[float | None], number: int, open_places: Iterable[int] | None, *values: Value) -> Cell:

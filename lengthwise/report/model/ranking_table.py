@@ -41,7 +41,7 @@ def ranking_table(results: Results, checkpoint: str = "last") -> Table:
     columns = (
         Column("encoding", "left", ("encoding",)),
         Column("mean reciprocal rank", fields=("mean_reciprocal_rank",)),
-        Column("rank", fields=("from_place", "to_place"), shown=bool(first and first.places)),
+        Column("rank", fields=("from_rank", "to_rank"), shown=bool(first and first.places)),
         Column(
             phrases.spread_heading(bool(first and first.is_range)),
             fields=("low", "high"),
