@@ -23,9 +23,9 @@ from lengthwise.encodings.contribution import (
 )
 from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry
 from lengthwise.kernels.ops import Ops
-from lengthwise.model.build import initialize
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
+from lengthwise.model.initial_values import initialize
 
 ROWS = 24
 HEADS = 4

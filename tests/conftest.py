@@ -17,7 +17,8 @@ import torch
 from lengthwise import registry
 from lengthwise.cli import printing  # noqa: F401 -- a console keeps the COLUMNS that it begins with, and some tests set it
 from lengthwise.executors.local import run_study
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.study import Study, study_from
 
 torch.set_num_threads(1)

@@ -8,9 +8,10 @@ import torch
 
 from lengthwise.data.tokens import Tokens
 from lengthwise.evaluation.generate import generate
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.placements.counting import WHOLE, Counting
 
 ROWS, PAD = 24, 0

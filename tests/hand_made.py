@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 
 Key = tuple[str, str, int]
 """Task, encoding, seed."""

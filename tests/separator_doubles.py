@@ -12,9 +12,10 @@ from conftest import small_study
 from torch import Tensor, nn
 
 from lengthwise.analysis.theory import FIRST, FP32, absolute_decoder
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.study import Run
 
 LONGEST = 30

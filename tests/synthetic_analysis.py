@@ -10,7 +10,8 @@ import numpy as np
 
 from lengthwise.records.findings import AnalysisFolder
 from lengthwise.records.published import LENGTHS
-from lengthwise.records.rows import RunResult, load_results
+from lengthwise.records.rows import load_results
+from lengthwise.records.run_result import RunResult
 
 SCORES = ("tokens_back", "entropy_share", "first", "diagonal", "previous", "induction")
 EDGES = [0, 1, 2, 4, 8, 16, 32, 64]

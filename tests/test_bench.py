@@ -26,7 +26,7 @@ from lengthwise.errors import UserError
 from lengthwise.model.config import ModelConfig
 from lengthwise.study import load_study
 from lengthwise.training.batches import collate
-from lengthwise.training.plan import row_width_of
+from lengthwise.training.run_sizes import row_width_of
 
 CPU = torch.device("cpu")
 PEAK = Peak("fp32", 1e11, 5e10)

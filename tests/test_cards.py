@@ -20,7 +20,8 @@ from lengthwise.encodings.encoding import Geometry
 from lengthwise.equation import problem, text_of, to_mathml
 from lengthwise.errors import UserError
 from lengthwise.listing import encoding_rows
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 from lengthwise.report.model.method_card import MethodCard
 
 PACKAGE = Path(lw.__file__).parent

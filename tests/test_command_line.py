@@ -13,7 +13,7 @@ from lengthwise import __version__, registry
 from lengthwise.cli import main
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.files import write_json
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.study import load_study
 from lengthwise.training.plan import FleetPlan
 

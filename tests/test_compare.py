@@ -17,7 +17,9 @@ from lengthwise.records import published
 from lengthwise.records.comparison import compare, score
 from lengthwise.records.equivalence import Verdict
 from lengthwise.records.published import Score
-from lengthwise.records.rows import Results, RunResult, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
+from lengthwise.records.run_result import RunResult
 from lengthwise.report.terminal.comparison import comparison_tables
 
 QUICKSTART = Path(__file__).parent.parent / "results/quickstart"

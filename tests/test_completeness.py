@@ -11,7 +11,8 @@ from test_report import visible, write
 
 from lengthwise.records.comparison import compare
 from lengthwise.records.completeness import Missing, missing
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.export import write_report
 from lengthwise.report.terminal.comparison import comparison_tables
 from lengthwise.report.terminal.show import show_tables

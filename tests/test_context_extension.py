@@ -48,9 +48,10 @@ from lengthwise.language.settings import LanguageData, settings_from
 from lengthwise.language.store import Documents, prepare_at
 from lengthwise.language.training import train_language_model
 from lengthwise.model import attention
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.trace import Trace
 from lengthwise.records.files import read_json, read_rows
 from lengthwise.records.published_ratios import ratios

@@ -31,8 +31,9 @@ from lengthwise.evaluation import room as rooms
 from lengthwise.evaluation.decoding import Decoding
 from lengthwise.evaluation.generate import generate
 from lengthwise.evaluation.room import Room
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.placements.choosing import make_placement
 from lengthwise.presets import PRESETS
 from lengthwise.study import study_from

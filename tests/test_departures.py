@@ -9,7 +9,8 @@ from lengthwise.model.config import ModelConfig
 from lengthwise.records import published
 from lengthwise.records.comparison import compare
 from lengthwise.records.departures import departures
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 from lengthwise.study import Run, load_study
 from lengthwise.training.recipe import DataConfig, TrainingConfig
 

@@ -33,9 +33,10 @@ from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.errors import UserError
 from lengthwise.model.attention import scale_of
 from lengthwise.model.backend import Backend, sdpa_refuses
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.trace import Trace
 from lengthwise.training.batches import NO_TARGET, collate
 from lengthwise.training.fleet import Batch, Fleet

@@ -31,10 +31,11 @@ from lengthwise.language.model import load_language_model
 from lengthwise.language.settings import settings_from
 from lengthwise.language.tokenizer import Tokenizer
 from lengthwise.language.training import train_language_model
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
-from lengthwise.records.rows import Results
+from lengthwise.model.initial_values import initialize
+from lengthwise.records.results import Results
 from lengthwise.tasks.choosing import make_task
 from lengthwise.training.checkpoint import load_model
 from lengthwise.training.recipe import DataConfig

@@ -32,9 +32,10 @@ from lengthwise.extensions.remapping import Remapping
 from lengthwise.extensions.rescaling import sequence_lengths
 from lengthwise.model.attention import scale_of
 from lengthwise.model.backend import reads_projection, sdpa_refuses
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.trace import Trace
 
 ROWS = 24

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from lengthwise.cli.main import app
 from lengthwise.errors import RunError
 from lengthwise.records.findings import AnalysisFolder, load_analysis
-from lengthwise.records.rows import Results, collect, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import collect, load_results
 
 KINDS = {"distance", "failures", "heads", "maps", "probes"}
 

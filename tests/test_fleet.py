@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from conftest import slow
 
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
+from lengthwise.model.initial_values import initialize
 from lengthwise.tasks.choosing import make_task
 from lengthwise.training.batches import NO_TARGET, TrainingData, collate
 from lengthwise.training.fleet import Batch, Fleet, cross_entropy

@@ -18,7 +18,8 @@ from lengthwise.executors.local import prepare, run_study
 from lengthwise.records.completeness import missing
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.facets import faceted
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.export import write_report
 from lengthwise.report.figures.length_curves import accuracy_by_length
 from lengthwise.report.model.length_curves import curves_of

@@ -18,7 +18,7 @@ from test_command_line import lengthwise  # noqa: F401
 from lengthwise.cli.app import EXIT_CODES, commands_of
 from lengthwise.cli.examples import EXAMPLES
 from lengthwise.cli.main import app
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 
 ROOT = typer.main.get_command(app)
 PATHS = ["", *(path for path, _ in commands_of(ROOT))]

@@ -13,7 +13,8 @@ from lengthwise.cli.main import app
 from lengthwise.door import is_odd
 from lengthwise.errors import UserError
 from lengthwise.records.findings import load_analysis
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.export import write_report
 from lengthwise.report.html.page import embedded
 from lengthwise.report.model.displayed import displayed

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.figures.gallery import figures
 from lengthwise.report.figures.layouts import layout_figure
 from lengthwise.report.model.layouts import Layout, ahead, layouts

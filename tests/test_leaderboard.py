@@ -25,7 +25,9 @@ from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.costs import costs_of_runs, measured_costs
 from lengthwise.records.earlier import UNSAID, in_full
 from lengthwise.records.files import write_json
-from lengthwise.records.rows import Results, RunResult, collect, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import collect, load_results
+from lengthwise.records.run_result import RunResult
 from lengthwise.report.html import leaderboard as page_module
 from lengthwise.report.model.leaderboard import Leaderboard, leaderboard, leaderboard_table, leaderboard_values
 from lengthwise.study import load_study

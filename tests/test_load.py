@@ -15,8 +15,9 @@ from lengthwise.errors import RunError
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.packed import write_packed
 from lengthwise.records.ranking import paired_differences, rankings
+from lengthwise.records.results import Results
 from lengthwise.records.row_table import RowTable, as_columns
-from lengthwise.records.rows import Results, collect, load_results
+from lengthwise.records.rows import collect, load_results
 from lengthwise.records.schema import DESCRIPTION
 from lengthwise.records.sharing import Shared
 from lengthwise.report.export import write_report

@@ -14,9 +14,10 @@ from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.kernels.linear import Linear
 from lengthwise.language.settings import settings_from
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.norm import RMSNorm
 from lengthwise.model.trace import Trace
 from lengthwise.records.rows import load_results

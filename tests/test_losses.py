@@ -8,7 +8,8 @@ import pytest
 
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.losses import PLACES, READ, losses
-from lengthwise.records.rows import Results, collect
+from lengthwise.records.results import Results
+from lengthwise.records.rows import collect
 from lengthwise.report.html.page import content
 
 

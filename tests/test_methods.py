@@ -26,9 +26,10 @@ from lengthwise.executors.local import run_study
 from lengthwise.model import attention
 from lengthwise.model.attention import attention_weights
 from lengthwise.model.backend import explain, probe
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.trace import Trace
 from lengthwise.presets import PRESETS
 from lengthwise.records.rows import collect, load_results

@@ -15,9 +15,10 @@ from lengthwise.encodings.encoding import Geometry
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
 from lengthwise.mixers.gated_recurrence import GatedRecurrence, scan
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.layer import LayerPass
 from lengthwise.records.rows import load_results
 from lengthwise.study import load_study

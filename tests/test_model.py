@@ -17,9 +17,10 @@ from lengthwise.kernels.dropout import place_keys
 from lengthwise.kernels.linear import Linear
 from lengthwise.kernels.ops import Ops
 from lengthwise.model import decoder
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import SIZES, ModelConfig, with_size
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.trace import Trace
 from lengthwise.seeding import derive
 from lengthwise.training.fleet import Batch, Fleet

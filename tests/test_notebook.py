@@ -12,7 +12,7 @@ from rich.console import Console
 
 import lengthwise as lw
 from lengthwise.errors import UserError
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.runtime import Listener
 
 

@@ -17,7 +17,9 @@ from synthetic import description
 
 from lengthwise import registry
 from lengthwise.records.operand_pairs import PAIRED, bucket_of, is_pair
-from lengthwise.records.rows import Results, RunResult, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
+from lengthwise.records.run_result import RunResult
 from lengthwise.report.export import write_report
 from lengthwise.report.figures.operand_grid import LEFT, SIDE, TOP, grid_figure, grid_panels
 from lengthwise.report.figures.palette import DARK_SCALE, SCALE, shade

@@ -19,9 +19,10 @@ from lengthwise.data.sequences import Sequences, join, placed, render
 from lengthwise.data.symbol_tracks import symbol_tracks
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.placements.choosing import make_placement, placement_words
 from lengthwise.placements.counting import Counting
 from lengthwise.placements.placement import Generators, Placement
@@ -32,8 +33,9 @@ from lengthwise.tasks.task import Task
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.examples_of import test_of as examples_of_the_test
 from lengthwise.training.fleet import Batch, Fleet
-from lengthwise.training.plan import FleetPlan, sequence_lengths
+from lengthwise.training.plan import FleetPlan
 from lengthwise.training.recipe import DataConfig
+from lengthwise.training.run_sizes import sequence_lengths
 
 CPU = torch.device("cpu")
 DATA = DataConfig(train_lengths=(2, 5), test_lengths=(6, 10), examples=0, test_per_length=5)

@@ -15,7 +15,7 @@ from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings, budgets
 from lengthwise.records.outcomes import Tally, Unlearned, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model.difference_tables import difference_table
 from lengthwise.report.model.outcome_tables import budget_table, outcome_table
 from lengthwise.report.model.ranking_table import ranking_table

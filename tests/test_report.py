@@ -23,7 +23,8 @@ from lengthwise.errors import UserError
 from lengthwise.model.config import ModelConfig
 from lengthwise.records.comparison import compare
 from lengthwise.records.files import read_json, read_rows, write_json, write_rows
-from lengthwise.records.rows import ROWS, Results, collect, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import ROWS, collect, load_results
 from lengthwise.report.export import write_report
 from lengthwise.report.figures.drawing import number
 from lengthwise.report.figures.length_curves import accuracy_by_length, panel

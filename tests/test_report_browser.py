@@ -17,7 +17,8 @@ from synthetic_analysis import write_analysis
 from lengthwise.records.files import read_rows, write_rows
 from lengthwise.records.findings import load_analysis
 from lengthwise.records.operand_pairs import bucket_of
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.html import findings as why_page
 from lengthwise.report.html.page import BYTES, write_page
 

@@ -14,7 +14,8 @@ from synthetic import write_battery
 from synthetic_analysis import write_analysis
 
 from lengthwise.records.findings import AnalysisFolder, AnalysisRows, Row, distance_label, load_analysis
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.export import write_report
 from lengthwise.report.html import attention_maps
 from lengthwise.report.html.page import write_page

@@ -13,7 +13,9 @@ from lengthwise.errors import RunError, UserError
 from lengthwise.records.directory import StudyDirectory
 from lengthwise.records.files import MissingFile, append_rows, read_json, read_rows, replace, write_text
 from lengthwise.records.ranking import ranking
-from lengthwise.records.rows import Results, RunResult, collect, load_results, mean_interval
+from lengthwise.records.results import Results
+from lengthwise.records.rows import collect, load_results
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.statistics import ranks
 
 
@@ -76,19 +78,6 @@ def test_overall_accuracy_weighs_examples_not_lengths() -> None:
         {"checkpoint": "last", "seen": True, "length": 4, "n": 50, "correct": 50},
     ]
     assert RunResult({}, {}, rows).accuracy("last", seen=False) == 0.25
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
-def test_interval_holds_the_mean(values: list[float]) -> None:
-    mean, low, high = mean_interval(values)
-    assert mean == pytest.approx(np.mean(values))
-    assert min(values) - 1e-9 <= low <= mean + 1e-9 and mean - 1e-9 <= high <= max(values) + 1e-9
-
-
-def test_interval_is_as_wide_as_theory_says() -> None:
-    values = np.random.default_rng(0).normal(size=400).tolist()
-    _, low, high = mean_interval(values)
-    assert high - low == pytest.approx(2 * 1.96 * np.std(values) / 20, rel=0.1)
 
 
 @pytest.mark.slow

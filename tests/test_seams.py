@@ -21,9 +21,10 @@ from lengthwise.encodings.contribution import Contribution, Rotation, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Encoding, Geometry
 from lengthwise.errors import UserError
 from lengthwise.kernels.ops import Ops
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Block, Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.training.batches import TrainingData, collate
 from lengthwise.training.fleet import Batch, Fleet
 from lengthwise.training.state import TrainingState

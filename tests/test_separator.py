@@ -21,7 +21,8 @@ from lengthwise.cli.main import app
 from lengthwise.data.splits import Split
 from lengthwise.errors import UserError
 from lengthwise.executors.local import run_study
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.trace import Trace
 from lengthwise.records.findings import SEPARATOR_KINDS, read_findings
 from lengthwise.records.rows import collect, load_results

@@ -15,7 +15,8 @@ from lengthwise.executors.local import run_study, unfinished_runs
 from lengthwise.records import directory as directories
 from lengthwise.records.directory import FleetClaim, StudyDirectory
 from lengthwise.records.files import write_json
-from lengthwise.records.rows import Results, collect, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import collect, load_results
 from lengthwise.training import plan as planning
 from lengthwise.training import trainer as training
 from lengthwise.training.plan import FleetPlan, plan

@@ -12,7 +12,8 @@ from rich.console import Console, RenderableType
 from lengthwise.analysis.tables import distance_tables
 from lengthwise.records.comparison import compare
 from lengthwise.records.findings import read_findings
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.model.phrases import beside, places
 from lengthwise.report.model.table import Column, Table, TableRow, text_cell
 from lengthwise.report.terminal.comparison import comparison_tables

@@ -13,9 +13,10 @@ from lengthwise.analysis import theory
 from lengthwise.analysis.theory import BYPASSED, FP32, FP64, IGNORED, NO_FIRST_TOKEN, TheoremCase
 from lengthwise.analysis.theory_picture import absolute_figure, relative_figure
 from lengthwise.cli import main
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.trace import Trace
 
 ROOT = Path(__file__).parent.parent

@@ -14,7 +14,8 @@ from lengthwise.executors.claims import Claims
 from lengthwise.executors.local import missing, prepare, run_study, unfinished_runs
 from lengthwise.executors.time_limit import TimeLimit
 from lengthwise.records.directory import StudyDirectory
-from lengthwise.records.rows import Results, collect, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import collect, load_results
 from lengthwise.runtime import Listener
 from lengthwise.training.plan import FleetPlan
 

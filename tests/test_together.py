@@ -13,7 +13,7 @@ from lengthwise.executors.local import run_study
 from lengthwise.records.facets import faceted, listed
 from lengthwise.records.files import read_rows, write_rows
 from lengthwise.records.merging import load_together, told_apart
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.export import write_report
 from lengthwise.report.terminal.show import show_values
 

@@ -23,13 +23,15 @@ from lengthwise.executors.claims import Claims
 from lengthwise.executors.local import run_study
 from lengthwise.records import directory as directories
 from lengthwise.records.directory import StudyDirectory
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.runtime import Listener
 from lengthwise.training.batches import TrainingData, best_row_width
 from lengthwise.training.examples_of import test_of as examples_of_the_test
 from lengthwise.training.examples_of import watched_of
 from lengthwise.training.fleet import Fleet
-from lengthwise.training.plan import MEASURED, FleetPlan, plan, row_width_of, run_directory
+from lengthwise.training.plan import FleetPlan, plan, run_directory
+from lengthwise.training.run_sizes import MEASURED, row_width_of
 from lengthwise.training.state import Saver, TrainingState, load_tensors, previous, save_tensors
 from lengthwise.training.trainer import Trainer
 from lengthwise.training.update import Measured, Steps, Updater

@@ -10,7 +10,9 @@ from hand_made import Key, made
 from rich.console import Console
 
 from lengthwise.records.comparison import compare
-from lengthwise.records.rows import Results, RunResult, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.validations import exceeds, mean_swing, swing, validations
 from lengthwise.report.figures import gallery
 from lengthwise.report.figures.drawing import Scale

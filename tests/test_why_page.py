@@ -11,7 +11,8 @@ import numpy as np
 from conftest import load_script
 
 from lengthwise.records.findings import AnalysisRows, distance_label, load_analysis
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.model.attention_distances import comparisons
 from lengthwise.report.model.findings import relevant
 from lengthwise.report.model.first_errors import first_errors

@@ -19,7 +19,7 @@ from lengthwise.cli.main import app
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "lengthwise"
-ELEMENTS = {"Run": "lengthwise.study", "RunResult": "lengthwise.records.rows"}
+ELEMENTS = {"Run": "lengthwise.study", "RunResult": "lengthwise.records.run_result"}
 """Classes that no function returns itself: the parts of a Study and of Results."""
 HEAD = """# Python reference
 

@@ -33,7 +33,9 @@ from lengthwise.records.findings import load_analysis, read_findings
 from lengthwise.records.paired_tests import holm
 from lengthwise.records.published import Score
 from lengthwise.records.ranking import Difference, Place, paired_differences, rankings
-from lengthwise.records.rows import Results, RunResult, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.validations import mean_swing
 from lengthwise.report.figures.drawing import Figure
 from lengthwise.report.figures.gallery import figures

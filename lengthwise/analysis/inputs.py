@@ -24,7 +24,7 @@ from lengthwise.evaluation.test_set import SEED, rendered
 from lengthwise.seeding import stream
 from lengthwise.study import Run
 from lengthwise.tasks.task import Span
-from lengthwise.training.plan import sequence_lengths
+from lengthwise.training.run_sizes import sequence_lengths
 
 ELEMENTS = 2**22
 """Attention weights of one head over a batch: 16 MiB, and twelve times that for a layer of twelve heads."""

@@ -18,8 +18,8 @@ from lengthwise.analysis.regions import RegionInputs, has_separator, region_inpu
 from lengthwise.data.splits import Split
 from lengthwise.data.tokenization import SEPARATOR
 from lengthwise.errors import UserError
-from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.records.findings import ATTENTION, KNOCKOUTS, PROBES, Row
 from lengthwise.study import Run
 

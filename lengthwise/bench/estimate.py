@@ -13,7 +13,8 @@ from lengthwise.executors.executor import Job
 from lengthwise.executors.local import one_thread
 from lengthwise.model.config import ModelConfig
 from lengthwise.study import Run
-from lengthwise.training.plan import FleetPlan, measured_sizes
+from lengthwise.training.plan import FleetPlan
+from lengthwise.training.run_sizes import measured_sizes
 
 STEPS = 16
 """That are timed; one where these would take too long."""

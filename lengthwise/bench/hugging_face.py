@@ -13,7 +13,7 @@ from lengthwise.errors import UserError
 from lengthwise.evaluation.generate import MARGIN
 from lengthwise.study import Run
 from lengthwise.training.batches import TrainingData
-from lengthwise.training.plan import sequence_lengths
+from lengthwise.training.run_sizes import sequence_lengths
 
 IGNORED = -100
 """A label that has no part in the loss."""

@@ -12,7 +12,8 @@ from lengthwise.records.boards import source_names
 from lengthwise.records.costs import measured_costs
 from lengthwise.records.files import write_text
 from lengthwise.records.naming import task_name
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.report.markdown.table import plain, section
 from lengthwise.report.model.leaderboard import (
     Leaderboard,

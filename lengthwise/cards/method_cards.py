@@ -16,12 +16,13 @@ from lengthwise.encodings.contribution import Contribution
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.errors import UserError
 from lengthwise.model.backend import explain, probe
-from lengthwise.model.build import Lengths, build, initialize
+from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.presets import PRESETS, Preset
 from lengthwise.records.claims import Claim
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model.method_card import CardPart, MethodCard
 from lengthwise.report.model.phrases import plain, span
 from lengthwise.study import claim_of, shipped_studies

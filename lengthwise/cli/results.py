@@ -18,7 +18,7 @@ from lengthwise.door import visible
 from lengthwise.errors import UserError
 
 if TYPE_CHECKING:
-    from lengthwise.records.rows import Results
+    from lengthwise.records.results import Results
 
 
 class Reference(StrEnum):

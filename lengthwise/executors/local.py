@@ -26,15 +26,8 @@ from lengthwise.training.limits import (
     refuse_large_step,
     refuse_long_attention,
 )
-from lengthwise.training.plan import (
-    FleetPlan,
-    longest_sequence,
-    memory_of_step,
-    plan,
-    refuse_changed,
-    run_directory,
-    split,
-)
+from lengthwise.training.plan import FleetPlan, memory_of_step, plan, refuse_changed, run_directory, split
+from lengthwise.training.run_sizes import longest_sequence
 from lengthwise.training.trainer import Trainer
 
 LARGEST_FLEET = {"cpu": 10, "cuda": 64}

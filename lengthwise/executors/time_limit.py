@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass, field
 
 from lengthwise.study import Run
-from lengthwise.training.plan import FleetPlan, measured_sizes
+from lengthwise.training.plan import FleetPlan
+from lengthwise.training.run_sizes import measured_sizes
 
 
 @dataclass

@@ -31,7 +31,8 @@ from lengthwise.records.directory import RunDirectory, StudyDirectory, differenc
 from lengthwise.records.files import append_rows, read_json, read_rows, write_json, write_rows
 from lengthwise.records.names import places, refuse_unfit
 from lengthwise.records.provenance import provenance
-from lengthwise.records.rows import Results, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
 from lengthwise.records.schema import CHECKPOINTS
 from lengthwise.runtime import Listener
 from lengthwise.tasks.choosing import make_task, task_table

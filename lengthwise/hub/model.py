@@ -18,7 +18,8 @@ from lengthwise.hub.cache import LengthwiseCache
 from lengthwise.hub.configuration import LengthwiseConfig
 from lengthwise.kernels.dropout import place_keys
 from lengthwise.mixers.mixer import Mixer
-from lengthwise.model.build import build, initialize
+from lengthwise.model.build import build
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.trace import Trace
 
 

@@ -24,8 +24,8 @@ from lengthwise.kernels.ops import Stream
 from lengthwise.language.learner import Learner, summed_loss
 from lengthwise.language.processes import ProcessGroup
 from lengthwise.language.settings import LanguageSettings
-from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.model.layer import LayerPass
 from lengthwise.records.directory import make_folder
 from lengthwise.records.extension_schema import SHARDED

@@ -1,14 +1,12 @@
-"""Building a decoder from settings, and its initial weights from a seed."""
+"""Building a decoder from settings."""
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from lengthwise import configuration, registry
 from lengthwise.encodings.check import check
@@ -16,17 +14,12 @@ from lengthwise.encodings.choice import is_mixer
 from lengthwise.encodings.composition import Composition
 from lengthwise.encodings.encoding import Encoding, Geometry
 from lengthwise.errors import UserError
-from lengthwise.kernels.linear import Linear
-from lengthwise.mixers.attention import Attention
 from lengthwise.mixers.check import check_mixer
 from lengthwise.mixers.mixer import Mixer
 from lengthwise.model.config import ModelConfig
-from lengthwise.model.decoder import Decoder, Embedding
+from lengthwise.model.decoder import Decoder
 from lengthwise.model.foresight import check_foresight
-from lengthwise.model.initial_values import initialize_component, reset
-from lengthwise.model.norm import RMSNorm
 from lengthwise.placements.counting import WHOLE, Counting
-from lengthwise.seeding import derive
 
 
 @dataclass(frozen=True)
@@ -130,79 +123,3 @@ def _check(table: str, geometry: Geometry) -> None:
             encoding = make_encoding(read, geometry)
             check(encoding)
             check_foresight(encoding)
-
-
-@torch.no_grad()
-def initialize(model: Decoder, seed: int) -> None:
-    """Fills the parameters. Each has a stream of its own: models that differ in their encoding share the rest."""
-    for name, parameter, deviation in initial_deviations(model):
-        if deviation is None:
-            parameter.fill_(1.0)
-        else:
-            parameter.copy_(_normal(parameter.shape, deviation, _generator(seed, name)).to(parameter.device))
-    for name, module in model.blocks.named_modules(prefix="blocks"):
-        if not isinstance(module, Linear | RMSNorm):
-            reset(module, name, seed)
-    for index, encoding in enumerate(model.distinct_encodings()):
-        initialize_component(encoding, f"encodings.{index}", seed)
-    for layer, mixer in enumerate(model.mixers()):
-        if mixer is not None:
-            initialize_component(mixer, f"blocks.{layer}.{mixer.name}", seed)
-
-
-def _is_ours(model: Decoder, name: str) -> bool:
-    """Whether a parameter is of one of our own modules, whose initial values are the published ones."""
-    if ".attention." in name:
-        return True  # parts of its joined projection have no modules
-    owner = model.get_submodule(name.rpartition(".")[0])
-    return isinstance(owner, Linear | RMSNorm | Embedding)
-
-
-def _generator(seed: int, name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(derive(seed, "initial", name))
-
-
-def _normal(shape: torch.Size, deviation: float, generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator) * deviation
-
-
-def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | None]]:
-    """Name, parameter and initial standard deviation; None for those that start at one.
-
-    Encodings and mixers speak for themselves. A block's joined projection comes as its three parts, each with a name
-    of its own.
-    """
-    config = model.config
-    t5 = {
-        "query": (config.width * config.head_width) ** -0.5,
-        "key": config.width**-0.5,
-        "value": config.width**-0.5,
-        "attention.output": config.width**-0.5,
-        "inner": config.width**-0.5,
-        "feed_forward.output": config.inner_width**-0.5,
-        "embedding": config.embedding_deviation,
-    }
-    # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
-    residual = 0.02 / math.sqrt(2 * config.passes)
-    llama = {"attention.output": residual, "feed_forward.output": residual}
-    for name, parameter in _named_parts(model):
-        path = name.split(".")
-        if path[0] == "encodings" or not _is_ours(model, name):
-            continue
-        if parameter.ndim == 1:
-            yield name, parameter, None
-        elif config.style == "t5":
-            yield name, parameter, t5[path[-2] if path[-2] != "output" else ".".join(path[-3:-1])]
-        else:
-            yield name, parameter, llama.get(".".join(path[-3:-1]), config.embedding_deviation)
-
-
-def _named_parts(model: Decoder) -> Iterator[tuple[str, Tensor]]:
-    for name, parameter in model.named_parameters():
-        if name.endswith("attention.projection.weight"):
-            attention = cast(Attention, model.get_submodule(name.removesuffix(".projection.weight")))
-            parts = parameter.split(list(attention.sizes.values()), dim=1)
-            for part, weight in zip(attention.sizes, parts, strict=True):
-                yield name.replace("projection", part), weight
-        else:
-            yield name, parameter

@@ -1,5 +1,8 @@
-"""Initial values of an encoding or a mixer: as its constructor leaves them, from the run's seed, or as it says."""
+"""Initial weights of a decoder, from a seed: our own modules as published, encodings and mixers as their constructors
+leave them, or as they say themselves.
+"""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -12,32 +15,54 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from lengthwise import registry
 from lengthwise.encodings.composition import Composition
 from lengthwise.encodings.encoding import Encoding
+from lengthwise.kernels.linear import Linear
+from lengthwise.mixers.attention import Attention
 from lengthwise.mixers.mixer import Mixer
+from lengthwise.model.decoder import Decoder, Embedding
+from lengthwise.model.norm import RMSNorm
 from lengthwise.seeding import derive
 
 
 @torch.no_grad()
-def initialize_component(component: Encoding | Mixer, path: str, seed: int) -> None:
+def initialize(model: Decoder, seed: int) -> None:
+    """Fills the parameters. Each has a stream of its own: models that differ in their encoding share the rest."""
+    for name, parameter, deviation in initial_deviations(model):
+        if deviation is None:
+            parameter.fill_(1.0)
+        else:
+            parameter.copy_(_normal(parameter.shape, deviation, _generator(seed, name)).to(parameter.device))
+    for name, module in model.blocks.named_modules(prefix="blocks"):
+        if not isinstance(module, Linear | RMSNorm):
+            _reset(module, name, seed)
+    for index, encoding in enumerate(model.distinct_encodings()):
+        _initialize_component(encoding, f"encodings.{index}", seed)
+    for layer, mixer in enumerate(model.mixers()):
+        if mixer is not None:
+            _initialize_component(mixer, f"blocks.{layer}.{mixer.name}", seed)
+
+
+@torch.no_grad()
+def _initialize_component(component: Encoding | Mixer, path: str, seed: int) -> None:
     """Fills its parameters; what is drawn depends on the seed and on the `path` of the component alone."""
     if isinstance(component, Composition):
         for index, method in enumerate(component.methods):
-            initialize_component(cast(Encoding, method), f"{path}.methods.{index}", seed)
+            _initialize_component(cast(Encoding, method), f"{path}.methods.{index}", seed)
         return
     made, untouched = _constructed_again(component, derive(seed, "initial", path))
     for name, parameter in component.named_parameters():
         parameter.copy_(made.get_parameter(name))
     for name in untouched:
-        reset(component.get_submodule(name), f"{path}.{name}", seed)
+        _reset(component.get_submodule(name), f"{path}.{name}", seed)
     for name, parameter in component.named_parameters():
-        generator = torch.Generator().manual_seed(derive(seed, "initial", f"{path}.{name}"))
+        generator = _generator(seed, f"{path}.{name}")
         with registry.asking(component.name, type(component), "initial"):
             found = component.initial(name, generator)
         if found is not None:
-            drawn = found if isinstance(found, Tensor) else torch.randn(parameter.shape, generator=generator) * found
-            parameter.copy_(drawn.to(parameter.device))
+            values = found if isinstance(found, Tensor) else _normal(parameter.shape, found, generator)
+            parameter.copy_(values.to(parameter.device))
 
 
-def reset(module: nn.Module, path: str, seed: int) -> None:
+def _reset(module: nn.Module, path: str, seed: int) -> None:
     """Modules of PyTorch know how to begin; others are left as they are."""
     if callable(getattr(module, "reset_parameters", None)):
         # They draw from the global generator of their device. On the CPU: the same on every device.
@@ -84,3 +109,61 @@ def _drawing_from(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
+
+
+def _is_ours(model: Decoder, name: str) -> bool:
+    """Whether a parameter is of one of our own modules, whose initial values are the published ones."""
+    if ".attention." in name:
+        return True  # parts of its joined projection have no modules
+    owner = model.get_submodule(name.rpartition(".")[0])
+    return isinstance(owner, Linear | RMSNorm | Embedding)
+
+
+def _generator(seed: int, name: str) -> torch.Generator:
+    return torch.Generator().manual_seed(derive(seed, "initial", name))
+
+
+def _normal(shape: torch.Size, deviation: float, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator) * deviation
+
+
+def initial_deviations(model: Decoder) -> Iterator[tuple[str, Tensor, float | None]]:
+    """Name, parameter and initial standard deviation; None for those that start at one.
+
+    Encodings and mixers speak for themselves. A block's joined projection comes as its three parts, each with a name
+    of its own.
+    """
+    config = model.config
+    t5 = {
+        "query": (config.width * config.head_width) ** -0.5,
+        "key": config.width**-0.5,
+        "value": config.width**-0.5,
+        "attention.output": config.width**-0.5,
+        "inner": config.width**-0.5,
+        "feed_forward.output": config.inner_width**-0.5,
+        "embedding": config.embedding_deviation,
+    }
+    # As in TinyLlama: what is added to the residual stream starts smaller the more layers add to it.
+    residual = 0.02 / math.sqrt(2 * config.passes)
+    llama = {"attention.output": residual, "feed_forward.output": residual}
+    for name, parameter in _named_parts(model):
+        path = name.split(".")
+        if path[0] == "encodings" or not _is_ours(model, name):
+            continue
+        if parameter.ndim == 1:
+            yield name, parameter, None
+        elif config.style == "t5":
+            yield name, parameter, t5[path[-2] if path[-2] != "output" else ".".join(path[-3:-1])]
+        else:
+            yield name, parameter, llama.get(".".join(path[-3:-1]), config.embedding_deviation)
+
+
+def _named_parts(model: Decoder) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in model.named_parameters():
+        if name.endswith("attention.projection.weight"):
+            attention = cast(Attention, model.get_submodule(name.removesuffix(".projection.weight")))
+            parts = parameter.split(list(attention.sizes.values()), dim=1)
+            for part, weight in zip(attention.sizes, parts, strict=True):
+                yield name.replace("projection", part), weight
+        else:
+            yield name, parameter

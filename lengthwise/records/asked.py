@@ -1,6 +1,7 @@
 """Models that were not trained here: they were asked a task's questions, and their rows are beside those of runs."""
 
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 
 
 def was_asked(run: RunResult) -> bool:

@@ -21,7 +21,8 @@ from lengthwise.records.budgets import SECTIONS
 from lengthwise.records.columns import Columns, columns
 from lengthwise.records.earlier import in_full
 from lengthwise.records.ranking import open_places, rank_columns
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.statistics import Interval, interval_over_seeds, ranks
 
 OF_TASKS = ("data.train_lengths", "data.test_lengths", "data.test_at")

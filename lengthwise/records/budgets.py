@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lengthwise.records.earlier import in_full
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 
 SECTIONS = ("task", "model", "data", "training")
 """Settings that must be the same for all encodings of a task and seed; they also fix every token that is trained on."""

@@ -14,8 +14,9 @@ from lengthwise.records.comparison import score
 from lengthwise.records.equivalence import LEVEL, Verdict, verdict
 from lengthwise.records.outcomes import learned
 from lengthwise.records.published import Score
+from lengthwise.records.results import Results
 from lengthwise.records.row_table import column
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.statistics import EQUAL, Interval
 from lengthwise.records.student_t import student_t_quantile
 

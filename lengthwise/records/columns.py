@@ -7,7 +7,7 @@ import numpy as np
 
 from lengthwise.records.naming import task_name
 from lengthwise.records.outcomes import LEARNED
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.outcomes import chance, learned, require_checkpoint
 from lengthwise.records.published import Score
 from lengthwise.records.ranking import Place, ranking
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.statistics import Interval, ranks, spearman
 
 

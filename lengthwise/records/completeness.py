@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lengthwise.records.points import short_names, written
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 
 MOST_NAMED = 3
 """More missing tasks, encodings or seeds than this are counted, not named."""

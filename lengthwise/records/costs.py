@@ -10,7 +10,8 @@ from typing import Any
 from lengthwise.door import List, Object, read_json
 from lengthwise.errors import UserError
 from lengthwise.records.ranking import BASELINE
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.schema import AMOUNT, FEW, NAME, WORDS
 
 BENCH = Object(

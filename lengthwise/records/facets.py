@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from lengthwise.records.points import STUDY, axis_columns, point_words
-from lengthwise.records.rows import Facet, Results, RunResult
+from lengthwise.records.results import Facet, Results
+from lengthwise.records.run_result import RunResult
 
 BETWEEN = " · "
 """Between a task and the point of a grid, in the title of a facet."""

@@ -15,7 +15,9 @@ from lengthwise.records.boards import differing, source_names
 from lengthwise.records.completeness import missing
 from lengthwise.records.directory import changes, joined
 from lengthwise.records.points import STUDY
-from lengthwise.records.rows import Results, RunResult, load_results
+from lengthwise.records.results import Results
+from lengthwise.records.rows import load_results
+from lengthwise.records.run_result import RunResult
 
 
 def _name(part: Results) -> str:

@@ -1,6 +1,6 @@
 """Which task and which scratchpad a run is about; a study may title the same task several times."""
 
-from lengthwise.records.rows import RunResult
+from lengthwise.records.run_result import RunResult
 
 
 def task_name(run: RunResult) -> str:

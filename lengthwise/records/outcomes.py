@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from lengthwise.door import visible
 from lengthwise.errors import UserError
-from lengthwise.records.rows import Results, RunResult, once
+from lengthwise.records.results import Results, once
+from lengthwise.records.run_result import RunResult
 
 LEARNED = 0.9
 """A run below this accuracy on held-out prompts of its training lengths did not learn the task.

@@ -8,7 +8,7 @@ import numpy as np
 from lengthwise.records.columns import Columns, columns
 from lengthwise.records.outcomes import StudyOutcomes, outcomes
 from lengthwise.records.paired_tests import holm, sign_flip_test, wilcoxon_test
-from lengthwise.records.rows import Results, once
+from lengthwise.records.results import Results, once
 from lengthwise.records.statistics import (
     EQUAL,
     Interval,

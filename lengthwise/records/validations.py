@@ -8,7 +8,7 @@ depends on the step at which training stopped.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lengthwise.records.rows import RunResult
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.statistics import EQUAL, Interval
 
 LAST = 5

@@ -7,7 +7,7 @@ from lengthwise.records.directory import make_folder
 from lengthwise.records.facets import faceted
 from lengthwise.records.files import write_text
 from lengthwise.records.findings import AnalysisRows
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model import summaries
 from lengthwise.report.model.displayed import displayed, displayed_findings
 from lengthwise.report.model.findings import relevant

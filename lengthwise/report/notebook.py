@@ -12,7 +12,7 @@ from lengthwise.errors import UserError
 from lengthwise.records.completeness import missing
 from lengthwise.records.facets import faceted
 from lengthwise.records.merging import told_apart
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.records.schema import CHECKPOINTS
 from lengthwise.report.figures.drawing import Figure
 from lengthwise.report.figures.length_curves import accuracy_by_length

@@ -5,7 +5,7 @@ from pathlib import Path
 from lengthwise.records.directory import make_folder
 from lengthwise.records.files import write_text
 from lengthwise.records.findings import AnalysisRows
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.data_tables import data_tables
 from lengthwise.report.model.finding_values import finding_values, head_values

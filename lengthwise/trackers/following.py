@@ -17,7 +17,8 @@ from lengthwise.door import Object, visible
 from lengthwise.errors import UserError
 from lengthwise.records.directory import COLLECTED, RunDirectory, StudyDirectory
 from lengthwise.records.files import MissingFile, read_json, read_rows
-from lengthwise.records.rows import RunResult, load_results, read_run
+from lengthwise.records.rows import load_results, read_run
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.schema import DESCRIPTION
 from lengthwise.runtime import Listener, Row
 from lengthwise.trackers.tracker import Curves, TrackedRun, Tracker

@@ -25,7 +25,7 @@ from lengthwise.study import Run
 from lengthwise.tasks.task import Task
 from lengthwise.training.batches import best_row_width, collate
 from lengthwise.training.fleet import Batch, Fleet
-from lengthwise.training.plan import MEASURED
+from lengthwise.training.run_sizes import MEASURED
 
 LARGEST_LOGITS = {"cpu": 2**25, "cuda": 2**29}
 """Elements of the largest logits tensor that is made at once (128 MiB and 2 GiB)."""

@@ -20,8 +20,8 @@ from lengthwise.kernels import loss as loss_kernel
 from lengthwise.kernels import norm as norm_kernel
 from lengthwise.kernels.dropout import place_keys
 from lengthwise.kernels.side_stream import on_side_stream, when_differentiated
-from lengthwise.model.build import initialize
 from lengthwise.model.decoder import Decoder
+from lengthwise.model.initial_values import initialize
 from lengthwise.training.batches import Batches
 from lengthwise.training.gradient_check import GradientCheck
 

@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lengthwise import configuration, door
-from lengthwise.data.scratchpad import Scratchpad
 from lengthwise.errors import UserError
-from lengthwise.evaluation.generate import MARGIN
-from lengthwise.evaluation.test_set import test_set
 from lengthwise.machine import memory
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.config import ModelConfig
@@ -28,9 +24,10 @@ from lengthwise.records.files import write_json
 from lengthwise.records.points import grid_words
 from lengthwise.study import MOST_RUNS, Run
 from lengthwise.tasks.choosing import make_task
-from lengthwise.training.batches import TrainingData, best_row_width
+from lengthwise.training.batches import best_row_width
 from lengthwise.training.limits import attention_memory
 from lengthwise.training.recipe import DataConfig, TrainingConfig
+from lengthwise.training.run_sizes import measured_sizes, row_width_of, sequence_lengths, sizes_of
 from lengthwise.training.state import STATE, newest, not_finite, save_tensors
 
 
@@ -83,8 +80,6 @@ FULL = 0.93
 """Of the cells of packed rows, about."""
 
 _FLEET = door.Object(needed={"runs": door.List(door.Text(most=64), most=10_000)})
-MEASURED = 4096
-"""Training examples whose sizes are measured."""
 
 
 def plan(
@@ -208,60 +203,6 @@ def run_directory(directory: StudyDirectory, run: Run) -> RunDirectory:
     return directory.run(run.title, run.encoding.label, run.seed, run.fingerprint, run.point)
 
 
-def sequence_lengths(run: Run) -> Lengths:
-    """The longest sequences of a run, in tokens."""
-    return _sizes(json.dumps(run.task), run.data).lengths
-
-
-def row_width_of(run: Run, device: str) -> int:
-    """Tokens in a row of packed training examples."""
-    return best_row_width(_sizes(json.dumps(run.task), run.data).trained, run.training.batch, device)
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """Of sequences, in tokens."""
-
-    trained: np.ndarray
-    prompts: np.ndarray
-    """Of the same examples, the part that is not predicted."""
-    tested: int
-    longest: int
-    """That a model may meet, where positions may be apart."""
-
-    @property
-    def lengths(self) -> Lengths:
-        return Lengths(trained=int(self.trained.max()), met=self.longest)
-
-
-def measured_sizes(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of some training examples, and of their prompts."""
-    found = _sizes(json.dumps(run.task), run.data)
-    return found.trained, found.prompts
-
-
-def longest_sequence(runs: Sequence[Run]) -> int:
-    """Tokens of the longest test sequence of any run; positions may be further apart."""
-    return max(_sizes(json.dumps(run.task), run.data).tested for run in runs)
-
-
-@lru_cache(maxsize=256)
-def _sizes(task_table: str, data: DataConfig) -> _Sizes:
-    """Measured on the test set, which has every length, and on many training examples of another seed.
-
-    Where the length of an example does not settle its size (pcfg), a rare one may still be longer.
-    """
-    task = make_task(json.loads(task_table))
-    test = test_set(task, data)
-    some = TrainingData(task, data, seed=0).slice(0, MEASURED)
-    trained = some.size
-    placement = data.make_placement()
-    longest = -(-placement.reach(max(int(test.size.max()), int(trained.max()))) // placement.counting.unit)
-    # A model that writes for itself may go on a little longer than the gold text.
-    room = MARGIN if Scratchpad(data.scratchpad).steps else 0
-    return _Sizes(trained, some.prompt, int(test.size.max()), longest + room)
-
-
 def shape_key(run: Run, device: str) -> str:
     """Equal for runs that can be one fleet. Building the model also finds settings that cannot go together."""
     found = _SHAPE_KEYS.get((run.fingerprint, device))
@@ -284,7 +225,7 @@ _SHAPE_KEYS: dict[tuple[str, str], str] = {}
 def _shape_key(named: str, model: ModelConfig, data: DataConfig, training: TrainingConfig, device: str) -> str:
     """Of all seeds. `named`: the tables of task and encoding, as JSON."""
     task, layers = json.loads(named)
-    sizes = _sizes(json.dumps(task), data)
+    sizes = sizes_of(json.dumps(task), data)
     with torch.device("meta"):
         counting = data.make_placement().counting
         built = build(model, data.make_tokens(make_task(task)).rows, layers, sizes.lengths, counting)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lengthwise.records.findings import AnalysisRows
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.figures.attention import by_position_figures, distance_figure, reach_figure
 from lengthwise.report.figures.drawing import Figure
 from lengthwise.report.figures.first_errors import first_error_figure

@@ -2,7 +2,7 @@
 
 from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.ranking import paired_differences, ranking
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.figures.differences import DifferenceRow, differences_figure
 from lengthwise.report.figures.drawing import Figure
 from lengthwise.report.figures.findings import every_finding_figure

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import groupby
 
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.figures.drawing import Figure, element, line, marks, text, width_of
 from lengthwise.report.figures.heat_map import HeatCell, heat_cell
 from lengthwise.report.figures.palette import styles

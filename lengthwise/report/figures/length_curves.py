@@ -1,6 +1,6 @@
 """Small multiples of accuracy by length: ours as lines, the published ones as dashes; all go up from 0 to 1."""
 
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.figures.drawing import (
     Figure,
     Scale,

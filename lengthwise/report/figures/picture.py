@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lengthwise.errors import UserError
 from lengthwise.records.files import replace
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.figures.drawing import Figure
 from lengthwise.report.figures.length_curves import accuracy_by_length
 

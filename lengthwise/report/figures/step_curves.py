@@ -2,7 +2,7 @@
 
 import math
 
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.records.validations import LAST
 from lengthwise.report.figures.drawing import Figure, Point
 from lengthwise.report.figures.palette import styles

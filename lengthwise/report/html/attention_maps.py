@@ -6,7 +6,7 @@ import zlib
 from typing import Any
 
 from lengthwise.records.findings import AnalysisRows, Row
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 
 ROOM = 100_000
 """Bytes of maps that a page has room for in any case."""

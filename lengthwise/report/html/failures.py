@@ -4,7 +4,8 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from lengthwise.records.rows import Results, Row
+from lengthwise.records.results import Results
+from lengthwise.records.rows import Row
 from lengthwise.report.model.summaries import in_order
 
 BYTES = 2_200_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lengthwise.records.findings import AnalysisRows
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model.finding_values import finding_values, head_values
 from lengthwise.report.model.findings import TaskFindings, findings
 from lengthwise.report.model.table import Table

@@ -12,7 +12,7 @@ from lengthwise.equation import to_mathml
 from lengthwise.errors import UserError
 from lengthwise.records.budgets import budget_warnings
 from lengthwise.records.files import replace as replace_file
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.figures.palette import DARK_SCALE, shade, styles
 from lengthwise.report.html.page import templates
 from lengthwise.report.model.leaderboard import Leaderboard, folder_table, leaderboard_table, leaderboard_values

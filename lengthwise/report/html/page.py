@@ -16,7 +16,8 @@ from lengthwise.records.losses import losses
 from lengthwise.records.merging import told_apart
 from lengthwise.records.outcomes import AT_CHANCE, AT_CHANCE_ERRORS, SATURATED, outcomes
 from lengthwise.records.ranking import paired_differences, ranking, rankings
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.validations import LAST, NOTICEABLE
 from lengthwise.report.figures import gallery
 from lengthwise.report.figures.findings import finding_figures

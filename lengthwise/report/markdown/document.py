@@ -7,7 +7,7 @@ from lengthwise.records.findings import AnalysisRows
 from lengthwise.records.merging import told_apart
 from lengthwise.records.outcomes import outcomes
 from lengthwise.records.ranking import ranking
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.markdown.table import notes, plain, section, to_markdown
 from lengthwise.report.model import agreement, reference, summaries
 from lengthwise.report.model.accuracy_tables import accuracy_table, scratchpad_table

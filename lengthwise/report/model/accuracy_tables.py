@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from lengthwise.records.outcomes import LEARNED, outcomes
-from lengthwise.records.rows import Measure, Results
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import Measure
 from lengthwise.records.validations import LAST, mean_swing
 from lengthwise.report.model import reference, summaries, swings
 from lengthwise.report.model.numbers import accuracy_words, ends, known, rounded

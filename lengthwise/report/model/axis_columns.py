@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lengthwise.records.points import short_names, written
-from lengthwise.records.rows import Facet, Results
+from lengthwise.records.results import Facet, Results
 from lengthwise.report.model.table import MISSING, Align, Cell, Column, Table, TableRow, Value, Words
 
 TASK = "task"

@@ -1,6 +1,6 @@
 """Every table of a study for programs: what the page offers for download, and what is written as CSV."""
 
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model import reference
 from lengthwise.report.model.accuracy_tables import accuracy_values, scratchpad_values
 from lengthwise.report.model.axis_columns import with_axes

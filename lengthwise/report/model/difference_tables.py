@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from lengthwise.records.ranking import Difference, paired_differences
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.records.statistics import FEWEST_SEEDS
 from lengthwise.report.model import phrases
 from lengthwise.report.model.numbers import digits, ends, rounded

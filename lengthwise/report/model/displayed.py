@@ -7,8 +7,9 @@ from typing import Any
 from lengthwise.door import is_odd, visible
 from lengthwise.errors import UserError
 from lengthwise.records.findings import AnalysisRows
+from lengthwise.records.results import Results
 from lengthwise.records.row_table import Row
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.run_result import RunResult
 
 LONGEST = 10**7
 IN_TEXTS = "\n\t"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lengthwise.errors import RunError
 from lengthwise.records.findings import AnalysisRows, Row
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model.attention_distances import DistanceComparison, comparisons
 from lengthwise.report.model.first_errors import FirstErrors, first_errors
 from lengthwise.report.model.head_statistics import LayerStatistics, layer_statistics, shown_group

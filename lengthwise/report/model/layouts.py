@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model import summaries
 
 

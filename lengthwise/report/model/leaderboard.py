@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from lengthwise.records.boards import Board, Standing, boards
 from lengthwise.records.costs import Costs, costs_of_runs
 from lengthwise.records.outcomes import LEARNED, require_checkpoint
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.records.statistics import FEWEST_SEEDS
 from lengthwise.report.model import phrases, summaries
 from lengthwise.report.model.displayed import displayed

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from lengthwise.records.facets import heading
+from lengthwise.records.results import Results
 from lengthwise.records.row_table import column
-from lengthwise.records.rows import Results
 from lengthwise.records.statistics import Interval
 from lengthwise.report.model import reference
 from lengthwise.report.model.summaries import examples_by_length, means_and_intervals

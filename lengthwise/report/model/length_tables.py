@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lengthwise.records.outcomes import learned
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.records.validations import validations
 from lengthwise.report.model import summaries
 from lengthwise.report.model.accuracy_tables import by_encoding

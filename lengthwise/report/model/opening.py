@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lengthwise.records.asked import asked
 from lengthwise.records.points import written
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model import summaries
 from lengthwise.report.model.length_curves import LengthCurves
 from lengthwise.report.model.phrases import decimals, listed

@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from lengthwise.records.operand_pairs import PAIRED, digits_of, is_pair
+from lengthwise.records.results import Results
 from lengthwise.records.row_table import column
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.run_result import RunResult
 from lengthwise.report.model.grouping import mean
 from lengthwise.report.model.numbers import rounded
 from lengthwise.report.model.table import Table, value_table

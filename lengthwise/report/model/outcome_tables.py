@@ -3,7 +3,7 @@
 from lengthwise.records.asked import asked
 from lengthwise.records.budgets import budget_warnings, budgets
 from lengthwise.records.outcomes import LEARNED, outcomes
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model import summaries
 from lengthwise.report.model.numbers import rounded
 from lengthwise.report.model.phrases import beside

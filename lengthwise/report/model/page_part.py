@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lengthwise.records.ranking import BASELINE, ranking
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model.phrases import plural
 
 MOST_RUNS = 1200

@@ -6,7 +6,7 @@ from lengthwise.records.agreement import Counts
 from lengthwise.records.comparison import ComparedCell, Comparison
 from lengthwise.records.equivalence import MARGIN, Verdict
 from lengthwise.records.published import Score
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model import agreement, phrases, summaries, swings
 from lengthwise.report.model.accuracy_tables import by_encoding
 from lengthwise.report.model.numbers import digits, ends, known, rounded

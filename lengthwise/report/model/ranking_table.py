@@ -6,7 +6,7 @@ from lengthwise.records.facets import listed
 from lengthwise.records.outcomes import AT_CHANCE, AT_CHANCE_ERRORS, SATURATED
 from lengthwise.records.points import STUDY
 from lengthwise.records.ranking import Place, Rankings, rankings
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.records.statistics import FEWEST_SEEDS, FEWEST_TASKS
 from lengthwise.report.model import phrases, reference
 from lengthwise.report.model.numbers import accuracy_words, ends, known, rounded

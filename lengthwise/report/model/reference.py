@@ -10,7 +10,7 @@ from lengthwise.records.comparison import Comparison, compare
 from lengthwise.records.facets import listed
 from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.published import Score
-from lengthwise.records.rows import Results, once
+from lengthwise.records.results import Results, once
 from lengthwise.records.statistics import ranks
 
 CITATION = "Kazemnejad et al. 2023 (arXiv 2305.19466)"

@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from lengthwise.records.outcomes import LEARNED, outcomes
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 from lengthwise.report.model import phrases, reference, summaries
 from lengthwise.report.model.accuracy_tables import task_notes
 from lengthwise.report.model.numbers import rounded

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 
 SECTIONS = ("model", "data", "training")
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lengthwise.records.facets import heading
-from lengthwise.records.rows import Results, RunResult
+from lengthwise.records.results import Results
+from lengthwise.records.run_result import RunResult
 from lengthwise.records.validations import mean_swing, validations
 
 Step = tuple[float, float]

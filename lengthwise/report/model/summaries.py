@@ -8,8 +8,9 @@ import numpy as np
 from lengthwise.errors import UserError
 from lengthwise.records.outcomes import LEARNED as LEARNED
 from lengthwise.records.outcomes import learned, require_checkpoint
+from lengthwise.records.results import Results
 from lengthwise.records.row_table import column
-from lengthwise.records.rows import Measure, Results, RunResult
+from lengthwise.records.run_result import Measure, RunResult
 from lengthwise.records.statistics import FEWEST_SEEDS, SEEDS_OF_A_TASK, Interval, interval_over_seeds, is_range
 from lengthwise.records.validations import LAST, exceeds, mean_swing
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from lengthwise.records.comparison import ComparedCell, Comparison
 from lengthwise.records.merging import told_apart
 from lengthwise.records.published import ENCODINGS
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.phrases import plural
 from lengthwise.report.model.published_tables import agreement_table, cell_table, correlation_table, order_table

@@ -8,7 +8,7 @@ from rich.text import Text
 from lengthwise.records.completeness import missing
 from lengthwise.records.facets import faceted
 from lengthwise.records.merging import told_apart
-from lengthwise.records.rows import Results
+from lengthwise.records.results import Results
 from lengthwise.report.model.accuracy_tables import pair_tables, shown_accuracies
 from lengthwise.report.model.axis_columns import with_axes
 from lengthwise.report.model.difference_tables import difference_table
