@@ -27,10 +27,10 @@ from lengthwise.encodings.contribution import Contribution, Scores
 from lengthwise.encodings.encoding import AttentionLayout, Encoding
 from lengthwise.errors import UserError
 from lengthwise.evaluation import decoding as fast
-from lengthwise.evaluation import room as rooms
+from lengthwise.evaluation import decoding_buffers
 from lengthwise.evaluation.decoding import Decoding
+from lengthwise.evaluation.decoding_buffers import DecodingBuffers
 from lengthwise.evaluation.generate import generate
-from lengthwise.evaluation.room import Room
 from lengthwise.model.build import Lengths, build
 from lengthwise.model.decoder import Decoder
 from lengthwise.model.initial_values import initialize
@@ -195,18 +195,18 @@ def test_rows_are_dropped_as_they_end(monkeypatch: pytest.MonkeyPatch, captured:
     lengths = [len(text) for text in expected]
     assert len(set(lengths)) > 20 and budget in lengths and np.median(lengths) < budget / 2
     shapes, looks = [], []
-    step, ended = Room.step, Room.ended
+    step, ended = DecodingBuffers.step, DecodingBuffers.ended
 
-    def stepped(self: Room, rows: int, slots: int) -> None:
+    def stepped(self: DecodingBuffers, rows: int, slots: int) -> None:
         shapes.append((rows, slots))
         step(self, rows, slots)
 
-    def looked(self: Room, rows: int) -> np.ndarray:
+    def looked(self: DecodingBuffers, rows: int) -> np.ndarray:
         looks.append(rows)
         return ended(self, rows)
 
-    monkeypatch.setattr(Room, "step", stepped)
-    monkeypatch.setattr(Room, "ended", looked)
+    monkeypatch.setattr(DecodingBuffers, "step", stepped)
+    monkeypatch.setattr(DecodingBuffers, "ended", looked)
     decoding = as_on_a_gpu(model, None, pytest.fail) if captured else Decoding(model)
     found = decoding.generate(prompts, tokens, [budget] * len(prompts))
     assert lists(found) == lists(expected)
@@ -270,13 +270,13 @@ def test_nothing_of_earlier_texts_is_left() -> None:
                 parameter.fill_(torch.nan)
         decoding.refresh()
         decoding.generate(prompts, tokens, budgets)
-        room, graphs = decoding.room, dict(decoding.graphs.graphs) if decoding.graphs else {}
-        assert room is not None and bool(room.cache.values[0].isnan().any())
+        buffers, graphs = decoding.buffers, dict(decoding.graphs.graphs) if decoding.graphs else {}
+        assert buffers is not None and bool(buffers.cache.values[0].isnan().any())
         model.load_state_dict(good)
         decoding.refresh()
         found = decoding.generate(prompts, tokens, budgets)
         assert lists(found) == lists(as_on_a_gpu(model, precision).generate(prompts, tokens, budgets))
-        assert decoding.room is room and decoding.graphs is not None
+        assert decoding.buffers is buffers and decoding.graphs is not None
         assert all(decoding.graphs.graphs[shape] is graph for shape, graph in graphs.items() if graph is not None)
     assert lists(Decoding(model).generate(prompts, tokens, budgets)) == lists(generate(model, prompts, tokens, BUDGET))
 
@@ -325,14 +325,14 @@ def test_prompts_are_continued_in_parts_that_fit(monkeypatch: pytest.MonkeyPatch
 def test_what_does_not_fit_is_tried_with_half(monkeypatch: pytest.MonkeyPatch, captured: bool) -> None:
     model, prompts = model_of([{"name": "none"}], LLAMA), prompts_of(60)
     expected = lists(generate(model, prompts, Ends(), BUDGET))
-    step, most = Room.logits, 16
+    step, most = DecodingBuffers.logits, 16
 
-    def full(self: Room, rows: int, slots: int) -> torch.Tensor:
+    def full(self: DecodingBuffers, rows: int, slots: int) -> torch.Tensor:
         if rows > most:
             raise torch.cuda.OutOfMemoryError("full")
         return step(self, rows, slots)
 
-    monkeypatch.setattr(Room, "logits", full)
+    monkeypatch.setattr(DecodingBuffers, "logits", full)
     decoding = as_on_a_gpu(model, None, pytest.fail) if captured else Decoding(model)
     assert lists(decoding.generate(prompts, Ends(), [BUDGET] * len(prompts))) == expected
     assert decoding.parts == [15] * 4
@@ -346,7 +346,7 @@ def test_long_prompts_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, 
     layers = ["mamba2", "selective-rotary"]
     model = model_of([{"name": name} for name in layers], CONFIGS["looped"])
     prompts = prompts_of(20, longest=30)
-    monkeypatch.setitem(rooms.LARGEST_PASS, "cpu", 3 * 30 * 4 * 64)
+    monkeypatch.setitem(decoding_buffers.LARGEST_PASS, "cpu", 3 * 30 * 4 * 64)
     decoding = Decoding(model)
     decoding.few_shapes = few_shapes
     assert lists(decoding.generate(prompts, Ends(), [9] * 20)) == lists(generate(model, prompts, Ends(), 9))

@@ -11,9 +11,9 @@ from lengthwise.errors import UserError
 from lengthwise.records.boards import source_names
 from lengthwise.records.costs import measured_costs
 from lengthwise.records.files import write_text
-from lengthwise.records.naming import task_name
 from lengthwise.records.results import Results
 from lengthwise.records.rows import load_results
+from lengthwise.records.task_names import task_name
 from lengthwise.report.markdown.table import plain, section
 from lengthwise.report.model.leaderboard import (
     Leaderboard,

@@ -9,8 +9,8 @@ import typer
 
 from lengthwise import registry
 from lengthwise.cli import completion
-from lengthwise.cli.following import after_dataset
 from lengthwise.cli.names import require_task
+from lengthwise.cli.next_steps import after_dataset
 from lengthwise.cli.options import AsJson, Settings
 from lengthwise.cli.paths import named_path
 from lengthwise.cli.printing import console, messages, plain, print_tables, say

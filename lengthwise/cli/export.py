@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lengthwise.cli.following import after_export
+from lengthwise.cli.next_steps import after_export
 from lengthwise.cli.options import Checkpoint
 from lengthwise.cli.paths import named_path
 from lengthwise.cli.printing import messages, say

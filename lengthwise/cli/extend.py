@@ -35,8 +35,8 @@ from lengthwise.cli.extend_options import (
     watching,
 )
 from lengthwise.cli.extend_studies import compare_command, report_command, study_command
-from lengthwise.cli.following import say_next
 from lengthwise.cli.names import require_extensions
+from lengthwise.cli.next_steps import say_next
 from lengthwise.cli.options import AsJson, Dtype
 from lengthwise.cli.printing import messages, print_tables, say
 from lengthwise.errors import UserError

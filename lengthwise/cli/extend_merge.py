@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from lengthwise.cli.extend_options import AtPositions, Device, Extensions, Fit, Model, Positions, Trained, watching
-from lengthwise.cli.following import after_export
 from lengthwise.cli.names import require_extensions
+from lengthwise.cli.next_steps import after_export
 from lengthwise.cli.options import Dtype
 from lengthwise.cli.paths import named_path
 from lengthwise.cli.printing import messages, say

@@ -21,8 +21,8 @@ from lengthwise.cli.extend_options import (
     Windows,
     watching,
 )
-from lengthwise.cli.following import say_next
 from lengthwise.cli.names import require_extension_study, require_extensions
+from lengthwise.cli.next_steps import say_next
 from lengthwise.cli.options import AsJson, Dtype
 from lengthwise.cli.printing import messages, print_tables, say
 from lengthwise.errors import UserError

@@ -12,7 +12,7 @@ import typer
 
 from lengthwise.cli import completion
 from lengthwise.cli.app import App
-from lengthwise.cli.following import after_training, say_next
+from lengthwise.cli.next_steps import after_training, say_next
 from lengthwise.cli.printing import console, messages, print_tables, say, warn
 from lengthwise.door import visible
 from lengthwise.report.model.table import Column, Table, TableRow, text_cell

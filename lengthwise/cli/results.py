@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from lengthwise.cli import completion
-from lengthwise.cli.following import after_report, after_run
+from lengthwise.cli.next_steps import after_report, after_run
 from lengthwise.cli.options import AsJson, AtCheckpoint, Baseline, Checkpoint, Folders, Part
 from lengthwise.cli.paths import named_path
 from lengthwise.cli.printing import console, messages, print_each, say, warn

@@ -10,7 +10,7 @@ import typer
 
 from lengthwise import registry
 from lengthwise.cli import completion
-from lengthwise.cli.following import after_run
+from lengthwise.cli.next_steps import after_run
 from lengthwise.cli.options import Part, Runs, Settings
 from lengthwise.cli.paths import named_path
 from lengthwise.cli.printing import messages, say, warn

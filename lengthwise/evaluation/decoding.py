@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from lengthwise.data.tokens import Tokens
+from lengthwise.evaluation.decoding_buffers import DecodingBuffers, bytes_of_row
 from lengthwise.evaluation.generate import generate, until_end
-from lengthwise.evaluation.room import Room, bytes_of_row
 from lengthwise.evaluation.step_check import difference
 from lengthwise.evaluation.step_graphs import StepGraphs
 from lengthwise.model.cache import Cache
@@ -65,7 +65,7 @@ class Decoding:
         """Why prompts are left to `generate`; nothing where they are not."""
         self.parts: list[int] = []
         """How many prompts were continued together the last time."""
-        self.room: Room | None = None
+        self.buffers: DecodingBuffers | None = None
         self._sample: Cache | None = None
         self._tried = 0
         """Slots with which steps were tried."""
@@ -106,7 +106,7 @@ class Decoding:
                 self._try_steps(asked, tokens.pad)
                 (self._eagerly if self.why_eager else self._in_parts)(asked, tokens, found)
         if self.graphs is None:
-            self.room = None  # nothing would be gained by keeping it
+            self.buffers = None  # nothing would be gained by keeping it
         return found
 
     def _in_parts(self, asked: list[Prompt], tokens: Tokens, found: list[np.ndarray]) -> None:
@@ -127,39 +127,39 @@ class Decoding:
     def _continue(self, part: list[Prompt], tokens: Tokens, found: list[np.ndarray]) -> None:
         """Continues some prompts together until all have ended."""
         rows = self._rows(len(part))
-        room = self._room_for(rows, self._capacity(part))
+        buffers = self._buffers_for(rows, self._capacity(part))
         empty = rows - len(part)
         prompts, budgets = [each.prompt for each in part], [each.budget for each in part]
-        room.read(prompts + prompts[:1] * empty, budgets + [0] * empty, tokens.pad, tokens.end)
+        buffers.read(prompts + prompts[:1] * empty, budgets + [0] * empty, tokens.pad, tokens.end)
         going = list(part)
         """Whose the first rows are. Those beyond are nobody's: they go on being read."""
         left = np.arange(len(going))
         while True:
-            last = room.width - 1 + max(going[row].budget for row in left)
-            for _ in range(min(LOOK_EVERY, last - room.place)):
-                self._step(room, rows)
-            ended = room.ended(rows)[: len(going)]
+            last = buffers.width - 1 + max(going[row].budget for row in left)
+            for _ in range(min(LOOK_EVERY, last - buffers.place)):
+                self._step(buffers, rows)
+            ended = buffers.ended(rows)[: len(going)]
             left = np.flatnonzero(~ended)
             fewer = max(self._rows(len(left)), min(FEWEST_ROWS, rows))
             if len(left) and fewer > SHRINK * rows:
                 continue
-            texts = room.texts(rows)
+            texts = buffers.texts(rows)
             for row in np.flatnonzero(ended):
                 found[going[row].number] = until_end(texts[row, : going[row].budget], tokens.end)
             if not len(left):
                 return
             others = np.setdiff1d(np.arange(rows), left)
-            room.keep(np.concatenate([left, others])[:fewer])
+            buffers.keep(np.concatenate([left, others])[:fewer])
             going, rows = [going[row] for row in left], fewer
             left = np.arange(len(going))
 
-    def _step(self, room: Room, rows: int) -> None:
-        slots = self._slots(room.place + 1)
+    def _step(self, buffers: DecodingBuffers, rows: int) -> None:
+        slots = self._slots(buffers.place + 1)
         if self.graphs is None:
-            room.step(rows, slots)
+            buffers.step(rows, slots)
         else:
-            self.graphs.run((rows, slots), lambda: room.step(rows, slots))
-        room.place += 1
+            self.graphs.run((rows, slots), lambda: buffers.step(rows, slots))
+        buffers.place += 1
 
     def _eagerly(self, asked: list[Prompt], tokens: Tokens, found: list[np.ndarray]) -> None:
         """By `generate`, those with alike budgets together: there all wait for the longest."""
@@ -215,24 +215,24 @@ class Decoding:
         if self.device.type == "cuda":
             free = torch.cuda.mem_get_info(self.device)[0]
             free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-            if self.room is not None:
-                free += int(self.room.rows * bytes_of_row(self._sample, self.room.capacity))
+            if self.buffers is not None:
+                free += int(self.buffers.rows * bytes_of_row(self._sample, self.buffers.capacity))
             memory = int(GPU_SHARE * free)
         return max(1, int(memory / (bytes_of_row(self._sample, capacity) + 4 * between)))
 
-    def _room_for(self, rows: int, capacity: int) -> Room:
+    def _buffers_for(self, rows: int, capacity: int) -> DecodingBuffers:
         """The one that is there where it is large enough, with the graphs that read it."""
-        room = self.room
-        if room is None or room.rows < rows or room.capacity < capacity:
+        buffers = self.buffers
+        if buffers is None or buffers.rows < rows or buffers.capacity < capacity:
             self._forget()
             assert self._sample is not None
-            room = self.room = Room(self.model, self._sample, rows, capacity)
-        return room
+            buffers = self.buffers = DecodingBuffers(self.model, self._sample, rows, capacity)
+        return buffers
 
     def _forget(self) -> None:
         if self.graphs is not None:
             self.graphs.forget()
-        self.room = None
+        self.buffers = None
 
     def _capacity(self, part: Sequence[Prompt]) -> int:
         return self._slots(max(len(each.prompt) for each in part) + max(each.budget for each in part))

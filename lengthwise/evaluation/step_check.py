@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import first_line
+from lengthwise.evaluation.decoding_buffers import DecodingBuffers
 from lengthwise.evaluation.generate import side_by_side
-from lengthwise.evaluation.room import Room
 from lengthwise.model.decoder import Decoder
 
 MAY_DIFFER = 1e-3
@@ -34,14 +34,14 @@ def difference(model: Decoder, prompts: Sequence[np.ndarray], steps: int, slots:
         tokens.append(_likeliest(expected[-1]))
     limit = MAY_DIFFER if weight.dtype == torch.float32 else MAY_DIFFER_ROUNDED
     try:
-        room = Room(model, cache, len(prompts), slots)
-        room.read(prompts, [steps + 1] * len(prompts), pad, end=pad)
+        buffers = DecodingBuffers(model, cache, len(prompts), slots)
+        buffers.read(prompts, [steps + 1] * len(prompts), pad, end=pad)
         for step, wanted_BV in enumerate(expected):
-            room.token_B1.copy_(tokens[step])  # both read the same, also where two tokens are as likely
-            apart = distance(room.logits(len(prompts), slots)[:, 0].float(), wanted_BV)
+            buffers.token_B1.copy_(tokens[step])  # both read the same, also where two tokens are as likely
+            apart = distance(buffers.logits(len(prompts), slots)[:, 0].float(), wanted_BV)
             if apart > limit:
                 return f"with free slots in the cache its logits are {apart:.2g} of their spread apart"
-            room.note(tokens[step + 1])
+            buffers.note(tokens[step + 1])
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:

@@ -1,7 +1,8 @@
 """Steps of decoding on a GPU, captured in a CUDA graph for each shape, so that the host launches one thing a step.
 
 The first step of a shape is launched kernel by kernel: it compiles, loads and allocates what the shape needs. The
-second is captured; it and all others are replayed. Steps read and write nothing but what stays in its place (`Room`).
+second is captured; it and all others are replayed. Steps read and write nothing but what stays in its
+place (`DecodingBuffers`).
 """
 
 from collections.abc import Callable, Hashable, Iterator

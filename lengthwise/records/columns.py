@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lengthwise.records.naming import task_name
 from lengthwise.records.outcomes import LEARNED
 from lengthwise.records.results import Results
+from lengthwise.records.task_names import task_name
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from lengthwise.records.completeness import Missing, missing
 from lengthwise.records.correlations import Correlations, Values, correlations
 from lengthwise.records.departures import departures, has_published_lengths, other_lengths
 from lengthwise.records.equivalence import Extreme, Verdict
-from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.outcomes import chance, learned, require_checkpoint
 from lengthwise.records.published import Score
 from lengthwise.records.ranking import Place, ranking
 from lengthwise.records.results import Results
 from lengthwise.records.run_result import RunResult
 from lengthwise.records.statistics import Interval, ranks, spearman
+from lengthwise.records.task_names import scratchpad_name, task_name
 
 
 @dataclass(frozen=True)

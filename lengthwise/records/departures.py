@@ -11,9 +11,9 @@ from typing import Any
 
 from lengthwise.records import published
 from lengthwise.records.earlier import unsaid_of_training
-from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.row_table import has_field
 from lengthwise.records.run_result import RunResult
+from lengthwise.records.task_names import scratchpad_name, task_name
 
 SECTIONS = ("lengths", "task", "encoding", "model", "tokens", "data", "training", "scoring")
 """In the order in which they are named."""

@@ -141,8 +141,8 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
     for model, each in enumerate(examples):
         size_NE[model, : len(each)] = each.size
         predictions_NE[model, : len(each)] = each.size - each.prompt
-    placement = pack(size_NE.reshape(-1, batch), width)
-    rows_K = placement.rows_M.reshape(models, steps).max(axis=0)
+    packing = pack(size_NE.reshape(-1, batch), width)
+    rows_K = packing.rows_M.reshape(models, steps).max(axis=0)
     predictions_NK = predictions_NE.reshape(models, steps, batch).sum(axis=2)
     rows, predictions = int(rows_K.max()), int(predictions_NK.max())
 
@@ -150,8 +150,8 @@ def collate(examples: Sequence[Sequences], pad: int, row_width: int, batch: int 
     segments, positions = (np.zeros(tokens.shape, dtype=np.int32) for _ in range(2))
     predicting = np.zeros((steps, models, predictions), dtype=np.int32)
     targets = np.full_like(predicting, NO_TARGET)
-    place_NE = (placement.row_ME * width + placement.offset_ME).reshape(models, count)
-    segment_NE = placement.segment_ME.reshape(models, count)
+    place_NE = (packing.row_ME * width + packing.offset_ME).reshape(models, count)
+    segment_NE = packing.segment_ME.reshape(models, count)
     step_E = np.repeat(np.arange(steps), batch)
     consecutive = from_zero = True
     for model, each in enumerate(examples):

@@ -8,10 +8,10 @@ from lengthwise.records import published
 from lengthwise.records.columns import columns
 from lengthwise.records.comparison import Comparison, compare
 from lengthwise.records.facets import listed
-from lengthwise.records.naming import scratchpad_name, task_name
 from lengthwise.records.published import Score
 from lengthwise.records.results import Results, once
 from lengthwise.records.statistics import ranks
+from lengthwise.records.task_names import scratchpad_name, task_name
 
 CITATION = "Kazemnejad et al. 2023 (arXiv 2305.19466)"
 

@@ -1,4 +1,4 @@
-"""Where steps of fixed shape read and write: a cache, and what is known of each row that is being continued.
+"""Buffers in which steps of fixed shape read and write: a cache, and what is known of each row that is continued.
 
 Everything that a step changes lies in tensors on the device, so that a step is the same program whatever its number:
 the most likely token is found, written, and compared with the end without asking the host.
@@ -21,8 +21,8 @@ LARGEST_PASS = {"cpu": 2**24, "cuda": 2**28}
 """Elements of the largest arrays of a pass over prompts: more prompts are read a few at a time."""
 
 
-class Room:
-    """Room for `rows` texts of up to `capacity` tokens, prompts among them."""
+class DecodingBuffers:
+    """Buffers for `rows` texts of up to `capacity` tokens, prompts among them."""
 
     def __init__(self, model: Decoder, sample: Cache, rows: int, capacity: int) -> None:
         """`sample`: a cache that the model has filled, however small: what is kept has the shapes of what it keeps."""
@@ -118,7 +118,7 @@ class Room:
 
     def texts(self, rows: int) -> np.ndarray:
         """What the first rows have written so far."""
-        return self.text_BC[:rows, self.width : self.place + 1].clone().cpu().numpy()  # never the room's own memory
+        return self.text_BC[:rows, self.width : self.place + 1].clone().cpu().numpy()  # never the buffer's own memory
 
     def keep(self, chosen: np.ndarray) -> None:
         """Makes these rows the first ones."""
