@@ -377,3 +377,18 @@ def test_the_page_of_methods_names_all_and_says_how_they_run() -> None:
         encoding = build(config, 24, [{"name": name}], Lengths(64, 64)).encoding_at(0)
         assert explain(encoding, config).split(":")[0] in line.split(" | ")[-2], line
     assert all(f"`{name}`" in text for name in PRESETS)
+
+
+HOME_MADE = (
+    "stretched model", "keys found", "key-recall", "as perplexed", "told apart", "said twice", "unfamiliar length",
+    "dead task", "goes on where it was", "interval holds 0", "without start", "without floor", "turned pairs", "twins",
+    "attention written out", "asked to stop",
+)  # fmt: skip
+"""Words of a private language, for which the field has others."""
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CHANGELOG.md", *PAGES], ids=lambda page: page.name)
+def test_pages_say_it_as_the_field_says_it(page: Path) -> None:
+    """The pages of commands and of the Python reference among them: these are made of help texts and docstrings."""
+    text = " ".join(page.read_text().lower().split())
+    assert [words for words in HOME_MADE if words in text] == []
