@@ -1167,6 +1167,7 @@ def settings_of(*changes: str) -> list[str]:
     return [word for change in (*SMALL_STUDY, *changes) for word in ("--set", change)]
 
 
+@pytest.mark.slow
 def test_a_study_trains_models_and_makes_the_table(folder: Path, tmp_path: Path, call: Callable[..., str]) -> None:
     words = settings_of(
         f"data.context={CONTEXT}", "data.validation_tokens=64", "data.passkey_share=0", "training.tokens=512",

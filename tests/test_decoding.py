@@ -90,7 +90,7 @@ SCHEDULES: dict[str, Any] = {
 
 @pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize(
-    "name", [slow(name) if name in ("path-fox", "several methods") else name for name in SCHEDULES]
+    "name", [slow(name) if name in ("path-fox", "several methods", "several kinds") else name for name in SCHEDULES]
 )
 def test_every_schedule_writes_the_same(name: str) -> None:
     layers = read_encoding(SCHEDULES[name]).resolved().layers

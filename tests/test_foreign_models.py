@@ -435,6 +435,7 @@ def test_an_exported_run_has_the_numbers_of_the_run(trained: tuple[Path, Any, Pa
     assert 20 < correct < 180  # a test that all or nothing would pass says little
 
 
+@pytest.mark.slow
 def test_an_exported_run_is_asked_what_its_export_says(trained: tuple[Path, Any, Path], tmp_path: Path) -> None:
     folder, run, _ = trained
     done = CliRunner().invoke(app, ["export", str(folder), "--to", str(tmp_path / "model")])

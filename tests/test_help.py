@@ -58,7 +58,7 @@ def test_help_shows_the_examples_as_they_are(lengthwise: Call, path: str) -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        slow(line) if "run quickstart" in line or "probes" in line else line
+        slow(line) if "run quickstart" in line or "analyze" in line else line
         for line in examples()
         if line.split()[1] not in PARSED
     ],

@@ -353,6 +353,7 @@ def test_everybody_can_read_every_section(page: Path, browser: Any, width: int, 
 
 
 @chromium
+@pytest.mark.slow
 def test_the_board_is_sorted_and_filtered_with_keys_alone(page: Path, browser: Any) -> None:
     names = "#board tbody tr:not(.group):visible th a"
     with Watched(browser, page) as tab:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ from drawings import assert_same_drawing
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PACKAGE = ROOT / "lengthwise"
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def blocks(language: str) -> list[str]:
@@ -212,7 +218,7 @@ def test_a_name_means_one_class() -> None:
     found: dict[str, list[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         room = path.relative_to(PACKAGE).parts[0]
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and room not in PLUG_INS:
                 found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     tiles = found.pop("Tiles")  # how a kernel cuts its work: of each kernel its own
@@ -223,7 +229,7 @@ def test_a_name_means_one_class() -> None:
 def test_nobody_asks_what_a_class_overrides_or_changes_it() -> None:
     """What a component does is in what it declares: no methods compared, no class exchanged or made while running."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in ("__class__", "__bases__", "__func__"), f"{path}:{node.lineno}"
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "type":
