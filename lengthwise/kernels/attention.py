@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.kernels import attention_long, attention_whole
-from lengthwise.kernels.attention_parts import LEARNED, Gradients, Parts, readable, rows_of
+from lengthwise.kernels.attention_parts import LEARNED, Gradients, How, Parts, readable, rows_of
 from lengthwise.kernels.parts import rule, triton
 from lengthwise.kernels.stacking import stacked
 
@@ -136,38 +136,18 @@ def _refuse(joined_NRTXHK: Tensor, parts: Parts, rate: float, program: str) -> N
         raise ValueError(f"no reflections in rows of {length} and heads of {head_width}")
 
 
-@torch.library.custom_op("lengthwise::attention", mutates_args=())
-def _attention(
-    joined_NRTXHK: Tensor,
-    segments_NRT: Tensor,
-    table_NHT: Tensor | None,
-    turns_NRTGPC: Tensor | None,
-    angles_NRTHP: Tensor | None,
-    key_N: Tensor | None,
-    row_NRHT: Tensor | None,
-    column_NRHT: Tensor | None,
-    window_NH: Tensor | None,
-    sink_NH: Tensor | None,
-    factor_NRHT: Tensor | None,
-    grid_NHTT: Tensor | None,
-    place_NRT: Tensor | None,
-    given_NRHTS: Tensor | None,
-    rows_NEK: Tensor | None,
-    vectors_NRTHK: Tensor | None,
-    strength_NRHT: Tensor | None,
-    rate: float,
-    scale: float,
-    program: int,
-    halves: bool,
-) -> tuple[Tensor, Tensor]:
+_GIVEN = f"Tensor joined_NRTXHK, Tensor segments_NRT, {', '.join(f'Tensor? {name}' for name in Parts._fields)}"
+_HOW = "float rate, float scale, int program, bool halves"
+
+
+@torch.library.custom_op(
+    "lengthwise::attention", mutates_args=(), schema=f"({_GIVEN}, {_HOW}) -> (Tensor out_NRTHK, Tensor lse_NRHT)"
+)
+def _attention(joined_NRTXHK: Tensor, segments_NRT: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     """Returns the output and, for long rows, the logarithm of each softmax's denominator (else it is empty)."""
-    some = Parts(
-        *(table_NHT, turns_NRTGPC, angles_NRTHP, key_N, row_NRHT, column_NRHT, window_NH, sink_NH, factor_NRHT),
-        *(grid_NHTT, place_NRT, given_NRHTS, rows_NEK, vectors_NRTHK, strength_NRHT),
-    )
     out_NRTHK, lse_NRHT = _like_forward(joined_NRTXHK)
+    some, how = _told(others)
     joined, segments, parts = readable(joined_NRTXHK, segments_NRT, some)
-    how = (scale, *rule(rate), program, halves)
     with torch.cuda.device_of(joined):
         if _whole(joined):
             attention_whole.run_forward(joined, segments, parts, out_NRTHK, how)
@@ -176,41 +156,25 @@ def _attention(
     return out_NRTHK, lse_NRHT
 
 
-@torch.library.custom_op("lengthwise::attention_backward", mutates_args=())
+@torch.library.custom_op(
+    "lengthwise::attention_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad_NRTHK, Tensor? out_NRTHK, Tensor? lse_NRHT, {_GIVEN}, {_HOW}) -> "
+    f"({', '.join(f'Tensor {name}' for name in Gradients._fields)})",
+)
 def _attention_backward(
     grad_NRTHK: Tensor,
     out_NRTHK: Tensor | None,
     lse_NRHT: Tensor | None,
     joined_NRTXHK: Tensor,
     segments_NRT: Tensor,
-    table_NHT: Tensor | None,
-    turns_NRTGPC: Tensor | None,
-    angles_NRTHP: Tensor | None,
-    key_N: Tensor | None,
-    row_NRHT: Tensor | None,
-    column_NRHT: Tensor | None,
-    window_NH: Tensor | None,
-    sink_NH: Tensor | None,
-    factor_NRHT: Tensor | None,
-    grid_NHTT: Tensor | None,
-    place_NRT: Tensor | None,
-    given_NRHTS: Tensor | None,
-    rows_NEK: Tensor | None,
-    vectors_NRTHK: Tensor | None,
-    strength_NRHT: Tensor | None,
-    rate: float,
-    scale: float,
-    program: int,
-    halves: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    *others: Any,
+) -> tuple[Tensor, ...]:
     """Returns `Gradients`."""
-    some = Parts(
-        *(table_NHT, turns_NRTGPC, angles_NRTHP, key_N, row_NRHT, column_NRHT, window_NH, sink_NH, factor_NRHT),
-        *(grid_NHTT, place_NRT, given_NRHTS, rows_NEK, vectors_NRTHK, strength_NRHT),
-    )
+    some, how = _told(others)
     found = Gradients.like(joined_NRTXHK, some)
     joined, segments, parts = readable(joined_NRTXHK, segments_NRT, some)
-    grad, how = rows_of(grad_NRTHK), (scale, *rule(rate), program, halves)
+    grad = rows_of(grad_NRTHK)
     with torch.cuda.device_of(joined):
         if _whole(joined):
             found = attention_whole.run_backward(joined, segments, parts, grad, found, how)
@@ -219,6 +183,12 @@ def _attention_backward(
             saved = (out_NRTHK.contiguous(), lse_NRHT.contiguous())
             found = attention_long.run_backward(joined, segments, parts, grad, *saved, found, how)
     return tuple(found)
+
+
+def _told(others: tuple[Any, ...]) -> tuple[Parts, How]:
+    """What both operators are given after queries, keys, values and segments."""
+    *parts, rate, scale, program, halves = others
+    return Parts(*parts), (scale, *rule(rate), program, halves)
 
 
 def _whole(joined_NRTXHK: Tensor) -> bool:

@@ -130,6 +130,15 @@ def _turn(
 
 
 @jit
+def _place(table_N, table_H, H: tl.constexpr, B: tl.constexpr):
+    """Head, row and model of a program, its first token, and the numbers of its row and of its heads among all; where
+    the head's biases by distance begin."""
+    h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    row_at = n * tl.num_programs(1) + r
+    return h, r, n, tl.program_id(0) // H * B, row_at, n * H + h, row_at * H + h, n * table_N + h * table_H
+
+
+@jit
 def _logits(
     q_TK, k_SK, t_T, s_S, segment_T, segment_S, table, row, column, window, factor, grid, place, given,
     scale, table_at, line, head_at, row_at, L,
@@ -158,14 +167,11 @@ def _forward(
     scale, threshold, inverse, L,
     H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    first = tl.program_id(0) // H * B
+    h, r, n, first, row_at, head_at, line, table_at = _place(table_N, table_H, H, B)
     t_T, c_K = first + tl.arange(0, B), tl.arange(0, K)
     k += n * q_N + r * q_R + h * q_H
     v += n * q_N + r * q_R + h * q_H
     segments += n * segments_N + r * segments_R
-    row_at = n * tl.num_programs(1) + r
-    head_at, line, table_at = n * H + h, row_at * H + h, n * table_N + h * table_H
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     segment_T = tl.load(segments + t_T)
     begin = 0
@@ -212,14 +218,11 @@ def _backward_queries(
     H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """One block of queries: its gradient, its part of the table's, and its `delta` for `_backward_keys`."""
-    h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    first = tl.program_id(0) // H * B
+    h, r, n, first, row_at, head_at, line, table_at = _place(table_N, table_H, H, B)
     t_T, c_K, d_T = first + tl.arange(0, B), tl.arange(0, K), tl.arange(0, B)
     k += n * q_N + r * q_R + h * q_H
     v += n * q_N + r * q_R + h * q_H
     segments += n * segments_N + r * segments_R
-    row_at = n * tl.num_programs(1) + r
-    head_at, line, table_at = n * H + h, row_at * H + h, n * table_N + h * table_H
     q_TK = tl.load(q + n * q_N + r * q_R + h * q_H + t_T[:, None] * q_T + c_K[None, :])
     grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
     place_TK = (row_at * L * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
@@ -296,14 +299,11 @@ def _backward_keys(
     H: tl.constexpr, K: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
     """One block of keys and values: their gradients."""
-    h, r, n = tl.program_id(0) % H, tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    first = tl.program_id(0) // H * B
+    h, r, n, first, row_at, head_at, line, table_at = _place(table_N, table_H, H, B)
     s_S, c_K = first + tl.arange(0, B), tl.arange(0, K)
     q += n * q_N + r * q_R + h * q_H
     grad += n * grad_N + r * grad_R + h * grad_H
     segments += n * segments_N + r * segments_R
-    row_at = n * tl.num_programs(1) + r
-    head_at, line, table_at = n * H + h, row_at * H + h, n * table_N + h * table_H
     k_SK = tl.load(k + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     v_SK = tl.load(v + n * q_N + r * q_R + h * q_H + s_S[:, None] * q_T + c_K[None, :])
     segment_S = tl.load(segments + s_S)

@@ -89,14 +89,15 @@ def _warps(v_NRTHK: Tensor, parts: Parts) -> int:
 
 
 @jit
-def _forward(
-    q, k, v, segments, table, turns, key, row, column, window, sink, factor, grid, place, given, rows, vectors,
-    strength, out,
+def _row(
+    q, k, v, segments, table, turns, row, column, window, factor, grid, place, given, rows, vectors, strength,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
-    scale, threshold, inverse, PROGRAM: tl.constexpr, HALVES: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
+    scale, HALVES: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
     G: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
     H: tl.constexpr, T: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
+    """Of a row and a head: values, logits (minus infinity for what is not seen), and what they were made of, for the
+    backward pass: nothing of parts that are not there."""
     h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     t_T, c_K = tl.arange(0, T), tl.arange(0, K)
     row_at = n * tl.num_programs(1) + r
@@ -108,6 +109,7 @@ def _forward(
     seen_TS = own_TS
     if window is not None:
         seen_TS &= t_T[:, None] - t_T[None, :] < tl.load(window + head_at)
+    products, reflection, counting = (), (), ()
     if given is not None:
         logits_TS = tl.load(given + (line * T + t_T[:, None]) * T + t_T[None, :])
     else:
@@ -125,8 +127,10 @@ def _forward(
             w_TK = tl.load(vectors + (token_T[:, None] * H + h) * K + entry_K[None, :])
             strength_T = tl.load(strength + line * T + t_T)
             before_TS = own_TS & (t_T[:, None] != t_T[None, :])
-            _, _, _, solved_TS, reached_TS = reflect(q_TK, k_TK, w_TK, strength_T, own_TS, before_TS, T, PRECISION)
-            content_TS -= tl.dot(reached_TS, solved_TS, input_precision=PRECISION)
+            system = reflect(q_TK, k_TK, w_TK, strength_T, own_TS, before_TS, T, PRECISION)
+            reflection = (w_TK, strength_T, own_TS, before_TS, system)
+            content_TS -= tl.dot(system[4], system[3], input_precision=PRECISION)
+        products = (entry_K, q_TK, k_TK, content_TS)
         logits_TS = biased(
             content_TS, t_T, t_T, own_TS, scale, factor, table, row, column, grid, place,
             n * table_N + h * table_H, line * T, head_at * T * T, row_at * T, T,
@@ -136,15 +140,34 @@ def _forward(
             place_EK = (n * (LAST + 1) + e_E[:, None]) * K + entry_K[None, :]
             row_EK = tl.load(rows + place_EK, mask=(e_E <= LAST)[:, None], other=0.0)
             score_TE = tl.dot(q_TK, tl.trans(row_EK), input_precision="tf32x3")
-            _, position_TS, low_TS, high_TS = count_gates(logits_TS, seen_TS, score_TE, LAST)
+            gate_TS, position_TS, low_TS, high_TS = count_gates(logits_TS, seen_TS, score_TE, LAST)
+            counting = (row_EK, gate_TS, position_TS, low_TS, high_TS)
             logits_TS += found_between(position_TS, low_TS, high_TS)
-    logits_TS = tl.where(seen_TS, logits_TS, float("-inf"))
-    weights_TS = weights_of(logits_TS, sink, head_at, PROGRAM)
+    return v_TK, tl.where(seen_TS, logits_TS, float("-inf")), products, reflection, counting
+
+
+@jit
+def _forward(
+    q, k, v, segments, table, turns, key, row, column, window, sink, factor, grid, place, given, rows, vectors,
+    strength, out,
+    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    scale, threshold, inverse, PROGRAM: tl.constexpr, HALVES: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
+    G: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
+    H: tl.constexpr, T: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    v_TK, logits_TS, _, _, _ = _row(
+        q, k, v, segments, table, turns, row, column, window, factor, grid, place, given, rows, vectors, strength,
+        q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+        scale, HALVES, LAST, E, G, P, C, H, T, K, PRECISION,
+    )  # fmt: skip
+    h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    t_T, c_K = tl.arange(0, T), tl.arange(0, K)
+    weights_TS = weights_of(logits_TS, sink, n * H + h, PROGRAM)
     if key is not None:
         kept_TS = kept((r * H + h) * T + t_T, t_T, tl.load(key + n), threshold)
         weights_TS = tl.where(kept_TS, weights_TS * inverse, 0.0)
     mixed_TK = tl.dot(weights_TS.to(v_TK.dtype), v_TK, input_precision="tf32x3")
-    place_TK = (row_at * T * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
+    place_TK = ((n * tl.num_programs(1) + r) * T * H + h) * K + t_T[:, None] * (H * K) + c_K[None, :]
     tl.store(out + place_TK, mixed_TK.to(v_TK.dtype))
 
 
@@ -158,52 +181,17 @@ def _backward(
     H: tl.constexpr, T: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """`dtable`, `dsink` and `drows` of this row and head alone; `dlogits` for a map that was given, or for the grid."""
+    v_TK, logits_TS, products, reflection, counting = _row(
+        q, k, v, segments, table, turns, row, column, window, factor, grid, place, given, rows, vectors, strength,
+        q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+        scale, HALVES, LAST, E, G, P, C, H, T, K, PRECISION,
+    )  # fmt: skip
     h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     t_T, c_K = tl.arange(0, T), tl.arange(0, K)
     row_at = n * tl.num_programs(1) + r
-    head_at, line, token_T = n * H + h, row_at * H + h, row_at * T + t_T
-    q_at = n * q_N + r * q_R + h * q_H
-    v_TK = tl.load(v + q_at + t_T[:, None] * q_T + c_K[None, :])
+    line, token_T = row_at * H + h, row_at * T + t_T
     grad_TK = tl.load(grad + n * grad_N + r * grad_R + h * grad_H + t_T[:, None] * grad_T + c_K[None, :])
-    segment_T = tl.load(segments + n * segments_N + r * segments_R + t_T)
-    own_TS = own_keys(t_T, t_T, segment_T, segment_T)
-    seen_TS = own_TS
-    if window is not None:
-        seen_TS &= t_T[:, None] - t_T[None, :] < tl.load(window + head_at)
-    if given is not None:
-        logits_TS = tl.load(given + (line * T + t_T[:, None]) * T + t_T[None, :])
-    else:
-        entry_K = entry_order(c_K, P, HALVES)
-        q_TK = tl.load(q + q_at + t_T[:, None] * q_T + entry_K[None, :])
-        k_TK = tl.load(k + q_at + t_T[:, None] * q_T + entry_K[None, :])
-        if turns is not None:
-            cosine_TP, sine_TP = turns_of(turns, token_T, h, False, G, P, C, K)
-            q_TK = turned(q_TK, cosine_TP, sine_TP)
-            if C == 4:
-                cosine_TP, sine_TP = turns_of(turns, token_T, h, True, G, P, C, K)
-            k_TK = turned(k_TK, cosine_TP, sine_TP)
-        content_TS = tl.dot(q_TK, tl.trans(k_TK), input_precision="tf32x3")
-        if vectors is not None:
-            w_TK = tl.load(vectors + (token_T[:, None] * H + h) * K + entry_K[None, :])
-            strength_T = tl.load(strength + line * T + t_T)
-            before_TS = own_TS & (t_T[:, None] != t_T[None, :])
-            alike_TT, with_keys_TS, inverse_TT, solved_TS, reached_TS = reflect(
-                q_TK, k_TK, w_TK, strength_T, own_TS, before_TS, T, PRECISION
-            )
-            content_TS -= tl.dot(reached_TS, solved_TS, input_precision=PRECISION)
-        logits_TS = biased(
-            content_TS, t_T, t_T, own_TS, scale, factor, table, row, column, grid, place,
-            n * table_N + h * table_H, line * T, head_at * T * T, row_at * T, T,
-        )  # fmt: skip
-        if rows is not None:
-            e_E = tl.arange(0, E)
-            place_EK = (n * (LAST + 1) + e_E[:, None]) * K + entry_K[None, :]
-            row_EK = tl.load(rows + place_EK, mask=(e_E <= LAST)[:, None], other=0.0)
-            score_TE = tl.dot(q_TK, tl.trans(row_EK), input_precision="tf32x3")
-            gate_TS, position_TS, low_TS, high_TS = count_gates(logits_TS, seen_TS, score_TE, LAST)
-            logits_TS += found_between(position_TS, low_TS, high_TS)
-    logits_TS = tl.where(seen_TS, logits_TS, float("-inf"))
-    weights_TS = weights_of(logits_TS, sink, head_at, PROGRAM)
+    weights_TS = weights_of(logits_TS, sink, n * H + h, PROGRAM)
     dweights_TS = tl.dot(grad_TK, tl.trans(v_TK), input_precision="tf32x3")
     dropped_TS = weights_TS
     if key is not None:
@@ -219,11 +207,13 @@ def _backward(
         sunk_T = (1.0 - tl.sum(weights_TS, 1)) * tl.sum(weights_TS * dweights_TS, 1)
         tl.store(dsink + line, -tl.sum(sunk_T, 0))
     if rows is not None:
+        _, gate_TS, position_TS, low_TS, high_TS = counting
         dscore_TE = gradient_of_scores(position_TS, dlogits_TS, E, LAST)
         dlogits_TS += gradient_of_gates(gate_TS, low_TS, high_TS, dlogits_TS)
     if dlogits is not None:
         tl.store(dlogits + (line * T + t_T[:, None]) * T + t_T[None, :], dlogits_TS)
     if given is None:
+        entry_K, q_TK, k_TK, content_TS = products
         line_T = line * T + t_T
         if dtable is not None:
             sums_T, _ = by_distance(dlogits_TS, T)
@@ -240,18 +230,19 @@ def _backward(
         dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
         dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale
         if vectors is not None:
+            w_TK, strength_T, own_TS, before_TS, system = reflection
             more_dq_TK, more_dk_TK, dw_TK, dstrength_T = gradients_of_reflections(
-                dlogits_TS * -scale, q_TK, k_TK, w_TK, strength_T,
-                alike_TT, with_keys_TS, inverse_TT, solved_TS, reached_TS, own_TS, before_TS, PRECISION,
-            )  # fmt: skip
+                dlogits_TS * -scale, q_TK, k_TK, w_TK, strength_T, system, own_TS, before_TS, PRECISION
+            )
             dq_TK += more_dq_TK
             dk_TK += more_dk_TK
             tl.store(dvectors + (token_T[:, None] * H + h) * K + entry_K[None, :], dw_TK)
             tl.store(dstrength + line_T, dstrength_T)
         if rows is not None:
-            rounded_TE = dscore_TE.to(q_TK.dtype)
-            dq_TK += tl.dot(rounded_TE, row_EK, input_precision="tf32x3")
+            rounded_TE = dscore_TE.to(q_TK.dtype)  # pyrefly: ignore[unbound-name]
+            dq_TK += tl.dot(rounded_TE, counting[0], input_precision="tf32x3")
             drow_EK = tl.dot(tl.trans(rounded_TE), q_TK, input_precision="tf32x3")
+            e_E = tl.arange(0, E)
             place_EK = (line * (LAST + 1) + e_E[:, None]) * K + entry_K[None, :]
             tl.store(drows + place_EK, drow_EK, mask=(e_E <= LAST)[:, None])
         if turns is not None:

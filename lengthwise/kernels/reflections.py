@@ -47,10 +47,10 @@ def reflect(q_TK, k_TK, w_TK, strength_T, own_TS, before_TS, T: tl.constexpr, PR
 
 @jit
 def gradients_of_reflections(
-    dtaken_TS, q_TK, k_TK, w_TK, strength_T,
-    alike_TT, with_keys_TS, inverse_TT, solved_TS, reached_TS, own_TS, before_TS, PRECISION: tl.constexpr,
+    dtaken_TS, q_TK, k_TK, w_TK, strength_T, system, own_TS, before_TS, PRECISION: tl.constexpr
 ):  # fmt: skip
     """Of queries, keys, the vectors w and their strengths, where `dtaken_TS` is that of `reached . solved`."""
+    alike_TT, with_keys_TS, inverse_TT, solved_TS, reached_TS = system
     solved_ST = tl.trans(solved_TS)
     dreached_TS = tl.where(own_TS, tl.dot(dtaken_TS, solved_ST, input_precision=PRECISION), 0.0)
     dsolved_TS = tl.dot(tl.trans(reached_TS), dtaken_TS, input_precision=PRECISION)
