@@ -23,7 +23,20 @@ from lengthwise.kernels.dropout import kept
 
 def compile_kernels() -> None:
     fp32 = ("table", "dtable", "lse", "delta", "turns", "row", "column", "drow", "dcolumn", "sink", "dsink", "factor")
-    fp32 += ("dfactor", "grid", "given", "dlogits", "dangles", "drows", "vectors", "dvectors", "strength", "dstrength")
+    fp32 += (
+        "dfactor",
+        "grid",
+        "given",
+        "dlogits",
+        "dangles",
+        "drows",
+        "vectors",
+        "dvectors",
+        "strength",
+        "dstrength",
+        "offset",
+        "doffset",
+    )
     kinds = dict.fromkeys((*fp32, "part"), "*fp32") | dict.fromkeys(("scale", "inverse"), "fp32")
     kinds |= dict.fromkeys(("segments", "key", "numbers", "window", "place", "places"), "*i32")
     read = ("q", "k", "v", "joined", "grad", "out", "dq", "dk", "dv", "x", "dx", "picked", "rows")
@@ -35,8 +48,8 @@ def compile_kernels() -> None:
     bias, gates = {"table", "dtable"}, {"rows", "drows"}
     both, reflections = {"row", "column", "drow", "dcolumn"}, {"vectors", "strength", "dvectors", "dstrength"}
     map_of_logits, more = {"given", "grid", "place", "dlogits"}, {"turns", "dangles", "window", "sink", "dsink"}
-    factors = {"factor", "dfactor"}
-    everything = bias | gates | both | reflections | map_of_logits | more | factors
+    factors, phases = {"factor", "dfactor"}, {"offset", "doffset"}
+    everything = bias | gates | both | reflections | map_of_logits | more | factors | phases
     for there, others in (
         *((set(), {}), (bias, {}), ({"turns"}, {}), ({"turns", "row", "dcolumn"}, {}), (both | {"window"}, {})),
         *(({"turns", "dangles", *factors}, {"G": 2, "HALVES": True}), ({"turns", "sink", "dsink", *bias}, {"C": 4})),
@@ -45,7 +58,12 @@ def compile_kernels() -> None:
         for function in (*whole, *blocks):
             made(function, kinds, numbers | others, everything - there, num_warps=4)
     for there, others in (
-        *((gates, {}), (gates | {"turns"}, {"T": 128}), (reflections | {"turns", "row", "dcolumn"}, {})),
+        *(
+            (gates, {}),
+            (phases | {"turns"}, {"P": 32}),
+            (gates | {"turns"}, {"T": 128}),
+            (reflections | {"turns", "row", "dcolumn"}, {}),
+        ),
         *((set(), {"PROGRAM": program}) for program in kernel.PROGRAMS.values()),
     ):
         for function in whole:

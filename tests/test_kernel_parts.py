@@ -56,6 +56,10 @@ def drawn(what: str, N: int, R: int, T: int, H: int, K: int, dtype: torch.dtype)
         elif name == "reflections":
             parts["vectors_NRTHK"] = F.normalize(normal(N, R, T, H, K), dim=-1)
             parts["strength_NRHT"] = 2 * torch.rand(N, R, H, T, generator=draw)
+        elif name == "phases":
+            angles = 3 * normal(N, R, T, 1, K)
+            parts["turns_NRTGPC"] = torch.stack([angles.cos(), angles.sin()], -1)
+            parts["offset_NHK"] = normal(N, H, K)
         elif name == "window":
             parts["window_NH"] = torch.randint(2, T, (N, H), generator=draw)
     joined = normal(N, R, T, 1 if "given" in what else 3, H, K).to(dtype)
@@ -96,6 +100,10 @@ def eager(joined: Tensor, segments: Tensor, parts: Parts, halves: bool) -> Tenso
         if parts.angles_NRTHP is not None:
             turns = (parts.angles_NRTHP.cos(), parts.angles_NRTHP.sin(), halves)
             q, k = rotated(q, *turns), rotated(k, *turns)
+        elif parts.offset_NHK is not None:
+            cosine, sine = parts.turns_NRTGPC.unbind(-1)
+            phases = torch.atan2(sine, cosine)
+            q, k = polar(q, phases), polar(k, phases + parts.offset_NHK[:, None, None])
         elif parts.turns_NRTGPC is not None:
             cosine, sine, *_ = parts.turns_NRTGPC.unbind(-1)
             *_, key_cosine, key_sine = parts.turns_NRTGPC.unbind(-1)
@@ -122,6 +130,11 @@ def eager(joined: Tensor, segments: Tensor, parts: Parts, halves: bool) -> Tenso
             logits = logits + sum((1 - (count - e).abs()).clamp(min=0) * score[..., e, None] for e in range(last + 1))
     weights = logits.masked_fill(~seen, float("-inf")).softmax(-1)
     return torch.einsum("nrhts,nrshk->nrthk", weights, v)
+
+
+def polar(x: Tensor, phases: Tensor) -> Tensor:
+    size = (1 + x.exp()).log()
+    return torch.cat([size * phases.cos(), size * phases.sin()], -1)
 
 
 def reflected(q: Tensor, k: Tensor, w: Tensor, strength: Tensor | None, segments: Tensor) -> Tensor:
@@ -162,7 +175,8 @@ IN_HALVES = ("turns", "angles", "angles factor window", "turns reflections", "an
     [
         *((what, WHOLE) for what in ("", "magnitudes", "factor table", "rows", "rows window biases")),
         *((what, SMALL) for what in ("reflections", "reflections factor biases window", "reflections rows")),
-        *((what, SMALL) for what in ("turns reflections", "angles rows")),
+        *((what, SMALL) for what in ("turns reflections", "angles rows", "phases factor window")),
+        ("phases", WHOLE),
         *((what, shape) for what in ("turns", "angles", "grid", "given") for shape in (WHOLE, BLOCKS)),
         *((what, BLOCKS) for what in ("magnitudes", "angles factor window", "grid table biases", "given window")),
     ],
@@ -188,7 +202,7 @@ def test_outputs_and_gradients_are_those_of_eager_attention(what: str, shape: tu
     ("what", "shape"),
     [
         *((what, (2, 1, 64, 2, 32)) for what in ("magnitudes", "angles", "factor", "grid", "given")),
-        *((what, (2, 1, 64, 2, 32)) for what in ("rows", "reflections")),
+        *((what, (2, 1, 64, 2, 32)) for what in ("rows", "reflections", "phases")),
         *((what, (1, 1, 256, 2, 16)) for what in ("angles factor", "grid", "given")),
     ],
 )  # fmt: skip
@@ -219,7 +233,7 @@ def test_vectors_that_are_alike_do_not_overflow() -> None:
     assert all(bool(each.isfinite().all()) for each in gradients)
 
 
-@pytest.mark.parametrize("what", ["magnitudes factor", "angles grid", "given", "rows", "reflections"])
+@pytest.mark.parametrize("what", ["magnitudes factor", "angles grid", "given", "rows", "reflections", "phases"])
 def test_stacked_models_have_parts_of_their_own(what: str) -> None:
     given = drawn(what, 3, 1, 16, 2, 16, dtype=torch.float32)
     parts = given["parts"]
@@ -256,7 +270,7 @@ def test_a_grid_reads_the_positions_of_sequences_that_are_cut_into_chunks() -> N
 
 
 def test_the_operator_keeps_its_promises() -> None:
-    for what in ("angles factor grid", "given", "rows", "reflections"):
+    for what in ("angles factor grid", "given", "rows", "reflections", "phases"):
         given = drawn(what, 2, 1, 16, 1, 16, dtype=torch.float32)
         arguments = (given["joined"], given["segments"], *given["parts"], 0.0, 0.25, 0, False)
         torch.library.opcheck(torch.ops.lengthwise.attention.default, arguments)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lengthwise.encodings.layout import AttentionLayout
@@ -26,7 +27,7 @@ ByPosition = Callable[[Tensor], Tensor]
 Transform = Callable[[Tensor, Tensor], Tensor]
 """Queries or keys (B, H, T, K) and positions (B, T) to what takes their place; the last width may change."""
 ByPair = Callable[[Tensor, Tensor], Tensor]
-"""Positions of queries (B, T) and of keys (B, S) to numbers (B, H, T, S) in fp32; later and foreign keys come too."""
+"""Positions of queries (B, T) and of keys (B, S) to numbers (B, H, T, S) in fp32; hidden keys come too."""
 Pairs = Literal["interleaved", "halves"]
 """Entry 2i with entry 2i + 1, or entry i of the first half of the rotated entries with entry i of the second."""
 
@@ -72,6 +73,24 @@ class TokenRotation:
         """Queries or keys of these tokens."""
         shared = x_BHTK.shape[1] // self.angles_BGTP.shape[1]
         return rotate_heads(x_BHTK, self.angles_BGTP.repeat_interleave(shared, dim=1), self.pairs)
+
+
+@dataclass(frozen=True)
+class Polar:
+    """A change of queries or keys that a kernel may know: an entry x becomes a magnitude, softplus(x), with a phase."""
+
+    phases: ByPosition
+    """Radians of all entries: (B, T) to (B, T, K)."""
+    offset_GK: Tensor | None = None
+    """Added to the phases of each head."""
+
+    def __call__(self, x_BHTK: Tensor, positions_BT: Tensor) -> Tensor:
+        """Real and imaginary parts side by side: a product is the sum of products times the cosine between."""
+        phases = self.phases(positions_BT)[:, None]
+        if self.offset_GK is not None:
+            phases = phases + self.offset_GK[:, None]
+        magnitude = F.softplus(x_BHTK.float())
+        return torch.cat([magnitude * phases.cos(), magnitude * phases.sin()], dim=-1).to(x_BHTK.dtype)
 
 
 @dataclass(frozen=True)
@@ -150,7 +169,7 @@ class Contribution:
     token_rotation: TokenRotation | None = None
     """After the rotation."""
     queries: Transform | None = None
-    """Any other change of queries; after both. Keys are cached as they are after theirs."""
+    """Any other change of queries; after both. Keys are cached as they are after theirs. `Polar` may be fused."""
     keys: Transform | None = None
     scale: float | Tensor | None = None
     """Multiplies the logits, beside the model's own scale: a number, or what broadcasts to (B, H, T, 1)."""

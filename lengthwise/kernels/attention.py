@@ -60,6 +60,11 @@ def reflects(length: int, head_width: int, dtype: torch.dtype) -> bool:
     return length <= LONGEST_REFLECTED and _held_whole(length, head_width, dtype)
 
 
+def parts_entries(length: int, head_width: int, dtype: torch.dtype) -> bool:
+    """Whether entries can be magnitudes and phases in rows of that length."""
+    return head_width <= 64 and _held_whole(length, head_width, dtype)
+
+
 def _held_whole(length: int, head_width: int, dtype: torch.dtype) -> bool:
     """Whether one program holds a row: an fp32 product is three of the tensor cores', and registers end sooner."""
     small = length <= 64 and length * head_width <= 64 * 64
@@ -132,6 +137,13 @@ def _refuse(joined_NRTXHK: Tensor, parts: Parts, rate: float, program: str) -> N
         raise ValueError(f"{program} notices what a whole row shares: a bias of the row needs one of the column")
     if parts.rows_NEK is not None and not counts_gates(parts.rows_NEK.shape[1], length, head_width, dtype):
         raise ValueError(f"gates cannot be counted in rows of {length} and heads of {head_width}")
+    if parts.offset_NHK is not None:
+        if not parts_entries(length, head_width, dtype):
+            raise ValueError(f"no magnitudes and phases in rows of {length} and heads of {head_width}")
+        turns, shape = parts.turns_NRTGPC, (1, head_width, 2)
+        others = (parts.rows_NEK, parts.vectors_NRTHK, parts.angles_NRTHP)
+        if turns is None or turns.shape[3:] != shape or any(each is not None for each in others):
+            raise ValueError("phases need a cosine and a sine of every entry, the same for all heads, and nothing else")
     if parts.vectors_NRTHK is not None and not reflects(length, head_width, dtype):
         raise ValueError(f"no reflections in rows of {length} and heads of {head_width}")
 

@@ -29,7 +29,7 @@ def run_forward(joined: Tensor, segments: Tensor, parts: Parts, out: Tensor, lse
     scale, threshold, inverse = how[:3]
     N, R, L, H, K = v.shape
     B = _block(v)
-    biases = (*parts.read[:1], *parts.read[2:-3])  # they have been turned
+    biases = (*parts.read[:1], *parts.read[2:-4])  # they have been turned
     _forward[L // B * H, R, N](
         *(q, k, v, segments, *biases, out, lse, *strides(v, segments, parts.table_NHT)),
         *(scale, threshold, inverse, L, H, K, B),
@@ -71,7 +71,7 @@ def run_backward(
     grid = (L // B * H, R, N)
     where = (*strides(v, segments, parts.table_NHT), *grad.stride()[:4])
     shapes = (scale, threshold, inverse, L, halves, *pair_sizes(parts), joined.shape[3], H, K, B)
-    inputs = (q, k, v, segments, *parts.read[:-3], grad)
+    inputs = (q, k, v, segments, *parts.read[:-4], grad)
     factor = found.where("factor", parts)
     _backward_queries[grid](
         *(*inputs, out.contiguous(), lse, delta, dq, dtable, drow, dsink, factor, dangles, dlogits, *where, *shapes),

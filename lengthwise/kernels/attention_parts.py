@@ -46,6 +46,9 @@ class Parts(NamedTuple):
     vectors_NRTHK: Tensor | None = None
     """Of reflections (see `reflections`), with their strengths."""
     strength_NRHT: Tensor | None = None
+    offset_NHK: Tensor | None = None
+    """Phases of keys beside those of their positions: entries are magnitudes and phases then (see `polar`), and `turns`
+    has a cosine and a sine of every entry."""
 
     @property
     def read(self) -> tuple[Tensor | None, ...]:
@@ -55,7 +58,7 @@ class Parts(NamedTuple):
 
 LEARNED = (
     *("table_NHT", "angles_NRTHP", "row_NRHT", "column_NRHT", "sink_NH", "factor_NRHT", "grid_NHTT", "given_NRHTS"),
-    *("rows_NEK", "vectors_NRTHK", "strength_NRHT"),
+    *("rows_NEK", "vectors_NRTHK", "strength_NRHT", "offset_NHK"),
 )
 """Parts that have gradients, in the order in which these come back."""
 
@@ -75,6 +78,7 @@ class Gradients(NamedTuple):
     rows: Tensor
     vectors: Tensor
     strength: Tensor
+    offset: Tensor
 
     @classmethod
     def like(cls, joined_NRTXHK: Tensor, parts: Parts) -> Gradients:

@@ -1,7 +1,7 @@
 """Fused causal attention for rows that one program holds whole: forwards, and backwards from the inputs alone.
 
 Shape letters as in `attention`. A row that is held whole may have more than a softmax of products: other normalisers,
-positions counted by gates, reflections.
+positions counted by gates, reflections, magnitudes and phases.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ from lengthwise.kernels.counted_gates import count_gates, found_between, gradien
 from lengthwise.kernels.grid_sums import sum_by_position
 from lengthwise.kernels.logits import biased, by_distance, gradient_of_logits, own_keys, weights_of
 from lengthwise.kernels.parts import jit, kept, tl
+from lengthwise.kernels.polar import (
+    gradient_of_entries,
+    gradient_of_phases,
+    phases_of,
+    real_and_imaginary,
+    shifted,
+)
 from lengthwise.kernels.reflections import gradients_of_reflections, reflect
 from lengthwise.kernels.rotation import (
     entry_order,
@@ -46,6 +53,7 @@ def run_backward(joined: Tensor, segments: Tensor, parts: Parts, grad: Tensor, f
     dtable = None if parts.table_NHT is None else new(N, R, H, T)
     dsink = None if parts.sink_NH is None else new(N, R, H)
     drows = None if parts.rows_NEK is None else new(N, R, H, *parts.rows_NEK.shape[1:])
+    doffset = None if parts.offset_NHK is None else new(N, R, H, K)
     # A softmax does not notice what a whole row shares: all of the gradient of `row` comes by way of the keys then.
     own = parts.column_NRHT is None
     drow = None if own else found.where("row", parts)
@@ -55,13 +63,14 @@ def run_backward(joined: Tensor, segments: Tensor, parts: Parts, grad: Tensor, f
     reflected = (found.where(name, parts) for name in ("vectors", "strength"))
     _backward[H, R, N](
         *(q, k, v, segments, *parts.read, grad, dq, dk, dv, dtable, drow, dcolumn, dsink, *others, dlogits, drows),
-        *(*reflected, *strides(v, segments, parts.table_NHT), *grad.stride()[:4]),
+        *(doffset, *reflected, *strides(v, segments, parts.table_NHT), *grad.stride()[:4]),
         *(*how, *_vectors(parts), *pair_sizes(parts), joined.shape[3], H, T, K, _precision(v)),
         num_warps=_warps(v, parts),
     )
     sum_out(dtable, 1, found.table)
     sum_out(dsink, 1, found.sink)
     sum_out(drows, (1, 2), found.rows)
+    sum_out(doffset, 1, found.offset)
     if parts.grid_NHTT is not None:
         assert dlogits is not None and parts.place_NRT is not None
         found = found._replace(grid=sum_by_position(dlogits, segments, parts.place_NRT))
@@ -91,7 +100,7 @@ def _warps(v_NRTHK: Tensor, parts: Parts) -> int:
 @jit
 def _row(
     q, k, v, segments, table, turns, row, column, window, factor, grid, place, given, rows, vectors, strength,
-    q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+    offset, q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, HALVES: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
     G: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
     H: tl.constexpr, T: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
@@ -109,20 +118,29 @@ def _row(
     seen_TS = own_TS
     if window is not None:
         seen_TS &= t_T[:, None] - t_T[None, :] < tl.load(window + head_at)
-    products, reflection, counting = (), (), ()
+    products, reflection, counting, parted = (), (), (), ()
     if given is not None:
         logits_TS = tl.load(given + (line * T + t_T[:, None]) * T + t_T[None, :])
     else:
         entry_K = entry_order(c_K, P, HALVES)
         q_TK = tl.load(q + q_at + t_T[:, None] * q_T + entry_K[None, :])
         k_TK = tl.load(k + q_at + t_T[:, None] * q_T + entry_K[None, :])
-        if turns is not None:
-            cosine_TP, sine_TP = turns_of(turns, token_T, h, False, G, P, C, K)
-            q_TK = turned(q_TK, cosine_TP, sine_TP)
-            if C == 4:
-                cosine_TP, sine_TP = turns_of(turns, token_T, h, True, G, P, C, K)
-            k_TK = turned(k_TK, cosine_TP, sine_TP)
-        content_TS = tl.dot(q_TK, tl.trans(k_TK), input_precision="tf32x3")
+        if offset is not None:
+            cosine_TK, sine_TK = phases_of(turns, token_T, c_K, K)
+            real_q_TK, imaginary_q_TK = real_and_imaginary(q_TK, cosine_TK, sine_TK)
+            cosine_k_TK, sine_k_TK = shifted(cosine_TK, sine_TK, tl.load(offset + head_at * K + c_K))
+            real_k_TK, imaginary_k_TK = real_and_imaginary(k_TK, cosine_k_TK, sine_k_TK)
+            parted = (real_q_TK, imaginary_q_TK, real_k_TK, imaginary_k_TK)
+            content_TS = tl.dot(real_q_TK, tl.trans(real_k_TK), input_precision="tf32x3")
+            content_TS += tl.dot(imaginary_q_TK, tl.trans(imaginary_k_TK), input_precision="tf32x3")
+        else:
+            if turns is not None:
+                cosine_TP, sine_TP = turns_of(turns, token_T, h, False, G, P, C, K)
+                q_TK = turned(q_TK, cosine_TP, sine_TP)
+                if C == 4:
+                    cosine_TP, sine_TP = turns_of(turns, token_T, h, True, G, P, C, K)
+                k_TK = turned(k_TK, cosine_TP, sine_TP)
+            content_TS = tl.dot(q_TK, tl.trans(k_TK), input_precision="tf32x3")
         if vectors is not None:
             w_TK = tl.load(vectors + (token_T[:, None] * H + h) * K + entry_K[None, :])
             strength_T = tl.load(strength + line * T + t_T)
@@ -143,21 +161,21 @@ def _row(
             gate_TS, position_TS, low_TS, high_TS = count_gates(logits_TS, seen_TS, score_TE, LAST)
             counting = (row_EK, gate_TS, position_TS, low_TS, high_TS)
             logits_TS += found_between(position_TS, low_TS, high_TS)
-    return v_TK, tl.where(seen_TS, logits_TS, float("-inf")), products, reflection, counting
+    return v_TK, tl.where(seen_TS, logits_TS, float("-inf")), products, reflection, counting, parted
 
 
 @jit
 def _forward(
     q, k, v, segments, table, turns, key, row, column, window, sink, factor, grid, place, given, rows, vectors,
-    strength, out,
+    strength, offset, out,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
     scale, threshold, inverse, PROGRAM: tl.constexpr, HALVES: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
     G: tl.constexpr, P: tl.constexpr, C: tl.constexpr,
     H: tl.constexpr, T: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    v_TK, logits_TS, _, _, _ = _row(
+    v_TK, logits_TS, _, _, _, _ = _row(
         q, k, v, segments, table, turns, row, column, window, factor, grid, place, given, rows, vectors, strength,
-        q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+        offset, q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
         scale, HALVES, LAST, E, G, P, C, H, T, K, PRECISION,
     )  # fmt: skip
     h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
@@ -174,16 +192,18 @@ def _forward(
 @jit
 def _backward(
     q, k, v, segments, table, turns, key, row, column, window, sink, factor, grid, place, given, rows, vectors,
-    strength, grad, dq, dk, dv, dtable, drow, dcolumn, dsink, dfactor, dangles, dlogits, drows, dvectors, dstrength,
+    strength, offset,
+    grad, dq, dk, dv, dtable, drow, dcolumn, dsink, dfactor, dangles, dlogits, drows, doffset, dvectors, dstrength,
     q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H, grad_N, grad_R, grad_T, grad_H,
     scale, threshold, inverse, PROGRAM: tl.constexpr, HALVES: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
     G: tl.constexpr, P: tl.constexpr, C: tl.constexpr, X: tl.constexpr,
     H: tl.constexpr, T: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`dtable`, `dsink` and `drows` of this row and head alone; `dlogits` for a map that was given, or for the grid."""
-    v_TK, logits_TS, products, reflection, counting = _row(
+    """`dtable`, `dsink`, `drows` and `doffset` of this row and head alone; `dlogits` for a map that was given, or for
+    the grid."""
+    v_TK, logits_TS, products, reflection, counting, parted = _row(
         q, k, v, segments, table, turns, row, column, window, factor, grid, place, given, rows, vectors, strength,
-        q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
+        offset, q_N, q_R, q_T, q_H, segments_N, segments_R, table_N, table_H,
         scale, HALVES, LAST, E, G, P, C, H, T, K, PRECISION,
     )  # fmt: skip
     h, r, n = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
@@ -227,8 +247,21 @@ def _backward(
             tl.store(dfactor + line_T, tl.sum(dlogits_TS * content_TS, 1) * scale)
             dlogits_TS *= tl.load(factor + line_T)[:, None]
         rounded_TS = dlogits_TS.to(q_TK.dtype)
-        dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
-        dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale
+        if offset is not None:
+            real_q_TK, imaginary_q_TK, real_k_TK, imaginary_k_TK = parted
+            cosine_TK, sine_TK = phases_of(turns, token_T, c_K, K)
+            dreal_TK = tl.dot(rounded_TS, real_k_TK, input_precision="tf32x3") * scale
+            dimaginary_TK = tl.dot(rounded_TS, imaginary_k_TK, input_precision="tf32x3") * scale
+            dq_TK = gradient_of_entries(q_TK, dreal_TK, dimaginary_TK, cosine_TK, sine_TK)
+            dreal_TK = tl.dot(tl.trans(rounded_TS), real_q_TK, input_precision="tf32x3") * scale
+            dimaginary_TK = tl.dot(tl.trans(rounded_TS), imaginary_q_TK, input_precision="tf32x3") * scale
+            cosine_TK, sine_TK = shifted(cosine_TK, sine_TK, tl.load(offset + (n * H + h) * K + c_K))
+            dk_TK = gradient_of_entries(k_TK, dreal_TK, dimaginary_TK, cosine_TK, sine_TK)
+            doffset_K = gradient_of_phases(real_k_TK, imaginary_k_TK, dreal_TK, dimaginary_TK)
+            tl.store(doffset + line * K + c_K, doffset_K)
+        else:
+            dq_TK = tl.dot(rounded_TS, k_TK, input_precision="tf32x3") * scale
+            dk_TK = tl.dot(tl.trans(rounded_TS), q_TK, input_precision="tf32x3") * scale
         if vectors is not None:
             w_TK, strength_T, own_TS, before_TS, system = reflection
             more_dq_TK, more_dk_TK, dw_TK, dstrength_T = gradients_of_reflections(
@@ -245,7 +278,7 @@ def _backward(
             e_E = tl.arange(0, E)
             place_EK = (line * (LAST + 1) + e_E[:, None]) * K + entry_K[None, :]
             tl.store(drows + place_EK, drow_EK, mask=(e_E <= LAST)[:, None])
-        if turns is not None:
+        if turns is not None and offset is None:
             if dangles is not None:
                 dangle_TP = gradient_of_angles(q_TK, dq_TK) + gradient_of_angles(k_TK, dk_TK)
                 store_of_pairs(dangles, dangle_TP, token_T, h, H, P)

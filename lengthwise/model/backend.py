@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lengthwise.encodings.contribution import Contribution, Normalizer, ScoreChange
+from lengthwise.encodings.contribution import Contribution, Normalizer, Polar, ScoreChange
 from lengthwise.encodings.encoding import Encoding
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.kernels import attention as kernel
@@ -56,6 +56,8 @@ def kernel_program(contribution: Contribution) -> str:
 def kernel_scores(contribution: Contribution, length: int, config: ModelConfig, dtype: torch.dtype) -> bool:
     """Whether our kernel makes the logits, from queries and keys of the usual width; else it is given them."""
     score = contribution.score
+    if is_polar(contribution):
+        return score is None and kernel.parts_entries(length, config.head_width, dtype)
     if not isinstance(score, ScoreChange):
         return score is None
     if config.groups != config.heads:
@@ -65,11 +67,20 @@ def kernel_scores(contribution: Contribution, length: int, config: ModelConfig, 
     return score.program == "reflections" and kernel.reflects(length, config.head_width, dtype)
 
 
+def is_polar(contribution: Contribution) -> bool:
+    """Whether queries and keys become magnitudes and phases, of the same positions, and nothing else."""
+    queries, keys = contribution.queries, contribution.keys
+    if not isinstance(queries, Polar) or not isinstance(keys, Polar):
+        return False
+    rotated = contribution.rotation is not None or contribution.token_rotation is not None
+    return queries.phases == keys.phases and queries.offset_GK is None and not rotated
+
+
 def reads_projection(contribution: Contribution, config: ModelConfig) -> bool:
-    """Whether our kernel may read queries, keys and values as the projection wrote them, and rotate them itself."""
+    """Whether our kernel may read queries, keys and values as the projection wrote them, and change them itself."""
     changed = contribution.queries is not None or contribution.keys is not None
     twice = contribution.rotation is not None and contribution.token_rotation is not None
-    return not changed and not twice and config.groups == config.heads
+    return (not changed or is_polar(contribution)) and not twice and config.groups == config.heads
 
 
 def sdpa_refuses(contribution: Contribution, q_BHTK: Tensor) -> str:
@@ -95,10 +106,11 @@ def explain(encoding: Encoding, config: ModelConfig) -> str:
     ones = torch.ones_like(positions_BT)
     layout = AttentionLayout(positions_BT, positions_BT, segments_BT=ones, consecutive=True, from_zero=True)
     why = kernel_refuses(contribution, layout, config)
-    why = why or ("" if common_width(width, config.head_width) else f"it has no program for heads of {width}")
+    whole = kernel_scores(contribution, length, config, torch.bfloat16)
+    if not (whole and reads_projection(contribution, config)):
+        why = why or ("" if common_width(width, config.head_width) else f"it has no program for heads of {width}")
     if why:
         return f"eager: {why}"
-    whole = kernel_scores(contribution, length, config, torch.bfloat16)
     return "fused" if whole else "partly fused: logits are made before the kernel"
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lengthwise.encodings.contribution import Contribution, Normalizer, ScoreChange, Scores
+from lengthwise.encodings.contribution import Contribution, Normalizer, Polar, ScoreChange, Scores
 from lengthwise.encodings.layout import AttentionLayout
 from lengthwise.kernels import attention as kernel
 from lengthwise.kernels import head_network
@@ -44,7 +44,7 @@ def of_prepared(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, asked: Asked) ->
     """The same, from queries and keys as they are multiplied, which may be of another width than values; None where the
     kernel has no width for them."""
     dtype, usual = q_BHTK.dtype, q_BHTK.shape[-1] == asked.config.head_width
-    if asked.whole(dtype) and (usual or asked.contribution.score is None):
+    if asked.contribution.score is None or (usual and asked.whole(dtype)):
         width = common_width(q_BHTK.shape[-1], v_BHTK.shape[-1])
         if not width or not kernel.normalizes(kernel_program(asked.contribution), q_BHTK.shape[2], width, dtype):
             return None
@@ -97,9 +97,22 @@ def _attend(joined_BTXHK: Tensor, asked: Asked, parts: dict[str, Tensor | None])
 
 
 def _rotations(asked: Asked) -> dict[str, Tensor | None]:
-    """Turns of pairs, where queries and keys are to be rotated in the kernel."""
+    """Turns of pairs, where queries and keys are to be rotated in the kernel; of entries, where they have phases."""
     contribution, layout = asked.contribution, asked.layout
     rotation, own = contribution.rotation, contribution.token_rotation
+    if isinstance(keys := contribution.keys, Polar):
+
+        def turns_of_phases() -> Tensor:
+            phases_BTK = keys.phases(layout.query_positions_BT)
+            return torch.stack([phases_BTK.cos(), phases_BTK.sin()], dim=-1)[:, :, None]
+
+        offset_HK = keys.offset_GK
+        if offset_HK is None:
+            offset_HK = torch.zeros(
+                asked.config.heads, asked.config.head_width, device=layout.query_positions_BT.device
+            )
+        turns = layout.once(contribution, "phases", turns_of_phases)
+        return {"turns_NRTGPC": turns, "offset_NHK": offset_HK}
     if own is not None:
         angles_BTHP = own.angles_BGTP.expand(-1, asked.config.heads, -1, -1).transpose(1, 2)
         fixed = angles_BTHP.detach()  # the kernel finds the gradient of the angles themselves
